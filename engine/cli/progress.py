@@ -1,0 +1,51 @@
+"""Progress of long work: one line on stderr, redrawn in place. Silent where stderr is no terminal."""
+
+import sys
+import time
+
+from engine.cli.text import clean, clip, terminal_width
+
+REDRAW_S = 0.1
+BAR = 24
+
+
+class Progress:
+    """A context manager that long work calls with the share done (0 to 1, or None where it is not known).
+
+    `with Progress("simulating") as progress: simulate(design, progress=progress)`
+    """
+
+    def __init__(self, label: str, stream=None):
+        self.label = label
+        self.stream = stream or sys.stderr
+        self.on = self.stream is not None and self.stream.isatty()
+        self._began = time.monotonic()
+        self._next = self._began + 0.3  # what is over at once draws nothing
+        self._drawn = False
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_error) -> None:
+        if self._drawn:
+            self.stream.write("\r" + " " * (terminal_width(self.stream) - 1) + "\r")
+            self.stream.flush()
+
+    def __call__(self, done: float | None = None, text: str = "") -> None:
+        """Redraw the line, at most ten times a second."""
+        now = time.monotonic()
+        if not self.on or now < self._next:
+            return
+        self._next = now + REDRAW_S
+        self._drawn = True
+        elapsed = f"{now - self._began:.0f}s"
+        if done is None:
+            state = elapsed
+        else:
+            done = min(1.0, max(0.0, done))
+            filled = round(BAR * done)
+            state = f"[{'#' * filled}{'.' * (BAR - filled)}] {100 * done:3.0f}% {elapsed}"
+        columns = terminal_width(self.stream) - 1
+        line = clip(f"{self.label} {state} {clean(text)}".rstrip(), columns)
+        self.stream.write("\r" + line.ljust(columns))
+        self.stream.flush()
