@@ -27,9 +27,7 @@ class Progress:
         return self
 
     def __exit__(self, *_error) -> None:
-        if self._drawn:
-            self.stream.write("\r" + " " * (terminal_width(self.stream) - 1) + "\r")
-            self.stream.flush()
+        self.clear()
 
     def __call__(self, done: float | None = None, text: str = "") -> None:
         """Redraw the line, at most ten times a second."""
@@ -49,3 +47,19 @@ class Progress:
         line = clip(f"{self.label} {state} {clean(text)}".rstrip(), columns)
         self.stream.write("\r" + line.ljust(columns))
         self.stream.flush()
+
+    def clear(self) -> None:
+        """Take the line away, so that something else can be printed."""
+        if self._drawn:
+            self._drawn = False
+            self.stream.write("\r" + " " * (terminal_width(self.stream) - 1) + "\r")
+            self.stream.flush()
+
+
+def compiled() -> None:
+    """Have the engine's kernel on disk: compiled now, with progress, if this is its first use."""
+    from engine.kernel import build
+
+    if not build.ready():
+        with Progress("compiling the engine, once") as progress:
+            build.ensure(progress)

@@ -40,11 +40,11 @@ def metric_text(metric: str, value: float | None, significant: int = 3) -> str:
 
 def value_text(metric: str, value: float | None, target: float) -> str:
     """`value` with as many digits as it takes to tell it from `target`."""
-    for significant in range(3, 8):
-        text = metric_text(metric, value, significant)
-        if value is None or value == target or text != metric_text(metric, target, significant):
-            break
-    return text
+    significant = 3
+    if value is not None and value != target:
+        while significant < 9 and f"{value:.{significant - 1}e}" == f"{target:.{significant - 1}e}":
+            significant += 1
+    return metric_text(metric, value, significant)
 
 
 def goal_text(objective: Mapping) -> str:

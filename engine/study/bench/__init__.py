@@ -1,4 +1,4 @@
-"""The benchmark: the engine's speed beside peers measured in the same run, and what it costs to start and to hold.
+"""The benchmark: the engine's speed beside peers measured in the same run, its start-up and its memory.
 
 Speeds are requests per second of CPU time, medians over rounds in which the engine and its peers take turns.
 """
@@ -6,6 +6,7 @@ Speeds are requests per second of CPU time, medians over rounds in which the eng
 import os
 import platform
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -75,8 +76,6 @@ def machine_rows(quick: bool, tell: Tell) -> Iterator[dict]:
 
 
 def _check_rows(tell: Tell) -> Iterator[dict]:
-    import time
-
     from engine.design.files import load, problem_ids
     from engine.study.check import check
 
@@ -102,5 +101,3 @@ def _row(name: str, measured: dict, bound: dict) -> dict:
     known = {key: most for key, most in bound.items() if measured.get(key) is not None}
     met = all(measured[key] <= most for key, most in known.items()) if known else None
     return {"row": name, "measured": measured, "bound": bound, "met": met}
-
-

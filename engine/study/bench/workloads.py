@@ -14,7 +14,7 @@ ROUNDS = 3
 REQUESTS = {"redline": 2_000_000, "c": 2_000_000, "c_lanes": 2_000_000, "simpy": 40_000}
 W3_SHARE = 0.5  # W3 takes more events per request
 QUICK_SHARE = 0.2
-# A mean wait may differ from the closed form by this much, from another program's by the second: at the edge of
+# By how much a mean wait may differ from the closed form, and from another program's: at the edge of
 # saturation the mean of one run wanders.
 THEORY_TOLERANCE = 0.02
 PEER_TOLERANCE = 0.05
@@ -77,9 +77,9 @@ def measure_redline(workload: str, requests: int, seed: int) -> dict:
 def workload_row(name: str, peers: Peers, quick: bool, tell: Callable[[float | None, str], None]) -> dict:
     """Measure one workload with every engine in turn.
 
-    Keys: `workload`, `name`; `rps` {engine: requests per CPU second}; `times` {peer: how many times its speed
-    Redline has}; `missing` {peer: why}; `wait_ms` and `success` {engine: mean over the rounds}; `expected_ms`,
-    the mean wait it should be, `expected_from` and `agrees`.
+    Keys: `workload`, `name`; `rps` {engine: requests per CPU second}; `times` {peer: how many times its
+    speed Redline has}; `missing` {peer: why}; `wait_ms` and `success` {engine: mean over the rounds};
+    `expected_ms`, the mean wait it should be, `expected_from` and `agrees`.
     """
     measures = {"redline": measure_redline, **peers.measures}
     measure_redline(name, 1000, 1)  # the kernel is loaded before anything is timed

@@ -1,0 +1,62 @@
+"""`problems`: what there is to solve."""
+
+import argparse
+
+from engine.cli import outputs
+from engine.cli.text import Paint, clean, clip, table, terminal_width, width
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    outputs.json_argument(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    from engine.design.files import load, problem_ids
+
+    target = outputs.Target(args.json)
+    problems = [entry(load(id)) for id in problem_ids()]
+    problems.sort(key=lambda p: (p["category"], p["level"], p["name"]))
+    target.say(problem_lines(problems, Paint(), terminal_width()))
+    target.write({"format": 1, "problems": problems})
+    return 0
+
+
+def entry(design) -> dict:
+    """A problem as the JSON list has it: what a learner is told, without its solutions."""
+    problem = design.problem
+    return {
+        "id": problem.id,
+        "name": design.name,
+        "category": problem.category,
+        "level": problem.level,
+        "brief": problem.brief,
+        "teaches": list(problem.teaches),
+        "objectives": [
+            {
+                "metric": o.metric,
+                "of": o.of,
+                "op": o.op,
+                "target": o.target,
+                "within_ms": o.within_ms,
+                "from_s": o.from_s,
+                "to_s": o.to_s,
+            }
+            for o in problem.objectives
+        ],
+    }
+
+
+def problem_lines(problems: list[dict], paint: Paint, columns: int = 80) -> list[str]:
+    """One line each: id, level, topic and title, as much of it as fits."""
+    longest = max((width(p["id"]) for p in problems), default=0)
+    rows = [
+        (
+            p["id"],
+            str(p["level"]),
+            clean(p["category"]),
+            clip(clean(p["name"]), max(20, columns - longest - 19)),
+        )
+        for p in problems
+    ]
+    first, *rest = table(("Problem", "level", "topic", "title"), rows, left=(0, 2, 3), columns=columns)
+    return [paint("bold", first), *rest]
