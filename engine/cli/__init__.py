@@ -7,6 +7,7 @@ import os
 import sys
 
 from engine.cli.errors import UserError, one_line
+from engine.design.errors import DesignError
 
 DONE, NOT_PASSED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -60,7 +61,7 @@ def main(argv: list[str]) -> int:
         # Whoever read our output has seen enough (`… | head`): not an error, and nobody is left to tell.
         _discard_stdout()
         return DONE
-    except UserError as error:
+    except (UserError, DesignError) as error:
         return _refuse(error)
     except MemoryError:
         return _refuse("not enough memory for this design")

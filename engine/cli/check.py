@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     which.add_argument("--trap", metavar="NAME", help="judge the start with one of the problem's traps")
     parser.add_argument(
-        "--seeds", type=inputs.seed_count, default=SEEDS, metavar="N", help=f"how many seeds ({SEEDS})"
+        "--seeds", type=inputs.whole, default=SEEDS, metavar="N", help=f"how many seeds ({SEEDS})"
     )
     outputs.json_argument(parser)
 

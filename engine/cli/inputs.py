@@ -21,14 +21,18 @@ def seed(text: str) -> int:
     """A seed, in the range that a design file allows."""
     from engine.design.settings import HEADER
 
-    return _checked(text, HEADER["seed"])
-
-
-def _checked(text: str, setting) -> int:
     try:
-        return setting.check(int(text), "")
+        return HEADER["seed"].check(int(text), "")
     except ValueError:  # DesignError too
-        raise argparse.ArgumentTypeError(f"is {show(text)}; allowed is {setting.allowed()}") from None
+        raise argparse.ArgumentTypeError(f"is {show(text)}; allowed is {HEADER['seed'].allowed()}") from None
+
+
+def whole(text: str) -> int:
+    """A whole number; its range is the command's to check."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"is {show(text)}; allowed is a whole number") from None
 
 
 def until(text: str) -> float:
@@ -78,24 +82,15 @@ def _value(text: str) -> object:
     return parsed["value"] if set(parsed) == {"value"} else text
 
 
-def seed_count(text: str) -> int:
-    """How many seeds to check with."""
-    from engine.study.check import MOST_SEEDS
-
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MOST_SEEDS:
-        raise argparse.ArgumentTypeError(f"is {show(text)}; allowed is a whole number from 1 to {MOST_SEEDS}")
-    return int(text)
-
-
-def to_check(problem: str, design: str | None, solution: str | None, trap: str | None) -> Design:
-    """What `check` judges: the problem's start, the start with a change, or an attempt from a file."""
+def to_check(problem: str, file: str | None, solution: str | None, trap: str | None) -> Design:
+    """What `check` judges: the problem's start, the start with a named change, or an attempt from a file."""
     from engine.design.files import load
 
     start = load(problem)
-    if start.problem is None:
-        raise UserError(f"{problem} is a design without a problem; check needs a problem's id or file")
-    if design is not None:
-        return load(design)
+    if start.problem is None or start.attempt:
+        raise UserError(f"{problem}: is no problem; check needs a problem's id or file")
+    if file is not None:
+        return _attempt(start, file)
     for name, known, what in (
         (solution, start.problem.solutions, "solution"),
         (trap, start.problem.traps, "trap"),
@@ -105,8 +100,23 @@ def to_check(problem: str, design: str | None, solution: str | None, trap: str |
     return start
 
 
+def _attempt(start: Design, file: str) -> Design:
+    """The nodes and edges of `file` under the problem's traffic, faults and objectives; the locks must hold."""
+    from engine.design.files import load
+    from engine.design.problems import attempt_on, breaches
+
+    design = load(file)
+    if design.problem is not None and design.problem.id != start.problem.id:
+        raise UserError(f"{file}: belongs to the problem {design.problem.id!r}, not {start.problem.id!r}")
+    attempt = attempt_on(start, design.nodes, design.edges, design.name)
+    broken = breaches(start, attempt)
+    if broken:
+        raise UserError(f"{file}: {broken[0]}")
+    return attempt
+
+
 def _named(name: str, known: Sequence[Change], what: str) -> Change:
-    """The change called `name`, however its letters' case."""
+    """The change called `name`, whatever the case of its letters."""
     by_name = {change.name.casefold(): change for change in known}
     if name.casefold() not in by_name:
         raise UserError(unknown(what, name, [change.name for change in known]))

@@ -11,13 +11,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from engine.design.files import load, problem_ids
+    from engine.design.files import load_problem, problems
 
     target = outputs.Target(args.json)
-    problems = [entry(load(id)) for id in problem_ids()]
-    problems.sort(key=lambda p: (p["category"], p["level"], p["name"]))
-    target.say(problem_lines(problems, Paint(), terminal_width()))
-    target.write({"format": 1, "problems": problems})
+    found = [entry(load_problem(info.id)) for info in problems()]
+    target.say(problem_lines(found, Paint(), terminal_width()))
+    target.write({"format": 1, "problems": found})
     return 0
 
 

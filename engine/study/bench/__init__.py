@@ -76,12 +76,12 @@ def machine_rows(quick: bool, tell: Tell) -> Iterator[dict]:
 
 
 def _check_rows(tell: Tell) -> Iterator[dict]:
-    from engine.design.files import load, problem_ids
+    from engine.design.files import load_problem, problems
     from engine.study.check import check
 
-    for problem in problem_ids():
+    for problem in (info.id for info in problems()):
         tell(None, f"checking {problem}")
-        design = load(problem)
+        design = load_problem(problem)
         began = time.perf_counter()
         check(design, CHECK_SEEDS)
         measured = {"wall_s": time.perf_counter() - began}
