@@ -101,7 +101,7 @@ def to_check(problem: str, file: str | None, solution: str | None, trap: str | N
 
 
 def _attempt(start: Design, file: str) -> Design:
-    """The nodes and edges of `file` under the problem's traffic, faults and objectives; the locks must hold."""
+    """The nodes and edges of `file` under the problem's traffic, faults and objectives, if the locks hold."""
     from engine.design.files import load
     from engine.design.problems import attempt_on, breaches
 

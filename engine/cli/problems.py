@@ -3,7 +3,7 @@
 import argparse
 
 from engine.cli import outputs
-from engine.cli.text import Paint, clean, clip, table, terminal_width, width
+from engine.cli.text import Paint, clean, table, terminal_width, width, wrap
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,16 +46,13 @@ def entry(design) -> dict:
 
 
 def problem_lines(problems: list[dict], paint: Paint, columns: int = 80) -> list[str]:
-    """One line each: id, level, topic and title, as much of it as fits."""
+    """Each problem's id, level, topic and title."""
     longest = max((width(p["id"]) for p in problems), default=0)
-    rows = [
-        (
-            p["id"],
-            str(p["level"]),
-            clean(p["category"]),
-            clip(clean(p["name"]), max(20, columns - longest - 19)),
-        )
-        for p in problems
-    ]
+    topics = max((width(p["category"]) for p in problems), default=0)
+    rows = []
+    for p in problems:
+        first, *rest = wrap(clean(p["name"]), max(20, columns - longest - topics - 11))
+        rows.append((p["id"], str(p["level"]), p["category"], first))
+        rows += [("", "", "", line) for line in rest]
     first, *rest = table(("Problem", "level", "topic", "title"), rows, left=(0, 2, 3), columns=columns)
     return [paint("bold", first), *rest]
