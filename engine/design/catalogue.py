@@ -68,12 +68,14 @@ class Kind:
 
 @cache
 def catalogue() -> Mapping[str, Kind]:
-    """Every kind by its id, in the order of the categories.  Read once; raises DesignError on a broken file."""
+    """Every kind by its id, in the order of the categories.  Read once; raises DesignError on a broken
+    file.
+    """
     return read_catalogue(CATALOGUE_FOLDER)
 
 
 def read_catalogue(folder: Path) -> Mapping[str, Kind]:
-    """The kinds under `folder`, one file each.  Raises DesignError with the file and the path to the value."""
+    """The kinds under `folder`, one file each.  Raises DesignError with the file and path of the value."""
     kinds: dict[str, Kind] = {}
     if not folder.is_dir():
         raise DesignError(

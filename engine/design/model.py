@@ -1,7 +1,7 @@
 """The design: what is on the canvas, as one value that is always valid.
 
-A `Design` is never changed in place.  Every change makes a new one, checked before anyone sees it, so an undo step
-is the design before, and a thread may read a design while the window edits the next.
+A `Design` is never changed in place.  Every change makes a new one, checked before anyone sees it, so an
+undo step is the design before, and a thread may read a design while the window edits the next.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ MAX_ARRIVALS = 1e10
 class Design:
     """Nodes, edges and faults, the length and seed of a run, and the problem it belongs to, if any.
 
-    `attempt` is true for a learner's work on a problem: nodes and edges are the learner's, all the rest is the
-    problem's.  Two designs are equal when all of that is.  Raises DesignError when the parts do not fit together.
+    `attempt` is true for a learner's work on a problem: nodes and edges are the learner's, all the rest is
+    the problem's.  Two designs are equal when all of that is.  Raises DesignError when the parts do not fit
+    together.
     """
 
     def __init__(
@@ -114,7 +115,9 @@ class Design:
 
     @cached_property
     def graph(self) -> networkx.MultiDiGraph:
-        """The design as a frozen graph: node ids with `node=Node`, edges keyed by their id with `edge=Edge`."""
+        """The design as a frozen graph: node ids with `node=Node`, edges keyed by their id with
+        `edge=Edge`.
+        """
         import networkx
 
         graph = networkx.MultiDiGraph(name=self.name)
@@ -159,8 +162,9 @@ class Design:
         return self.replace()
 
     def with_setting(self, target: str, value: object) -> Design:
-        """The design with one setting changed, `store.slots` or `agents->store.calls` (or `edge:` before an edge's
-        id); the value None goes back to the catalogue's.  Raises DesignError."""
+        """The design with one setting changed, `store.slots` or `agents->store.calls` (or `edge:` before an
+        edge's id); the value None goes back to the catalogue's.  Raises DesignError.
+        """
         return self.with_settings({target: value})
 
     def with_settings(self, values: Mapping[str, object]) -> Design:
@@ -170,9 +174,9 @@ class Design:
     def with_change(self, change: Change, path: str = "") -> Design:
         """The design after a change.
 
-        What goes takes along whatever names it: a node's edges, the faults at it, and the `fallback` of an edge that
-        stood in for a removed one (which then is an ordinary edge).  Raises DesignError with a path that begins
-        with `path`.
+        What goes takes along whatever names it: a node's edges, the faults at it, and the `fallback` of an
+        edge that stood in for a removed one (which then is an ordinary edge).  Raises DesignError with a
+        path that begins with `path`.
         """
         nodes, edges = dict(self._nodes), dict(self._edges)
         faults = _remove(change.remove, nodes, edges, self.faults, join(path, "remove"))
@@ -301,9 +305,9 @@ class Design:
             raise DesignError(
                 f"is {show(node.id)}, but 'traffic' happens to a traffic source", join(path, "node")
             )
-        if fault.kind in ("slow", "errors", "quota") and node.is_source:
+        if fault.kind == "slow" and node.is_source:
             raise DesignError(
-                f"is {show(node.id)}, but {fault.kind!r} happens to a component that serves",
+                f"is {show(node.id)}, a traffic source, which has no time of its own to slow down",
                 join(path, "node"),
             )
 

@@ -1,7 +1,8 @@
-"""What a design is made of: nodes, edges, faults, and what a problem adds.  Plain values, never changed in place.
+"""What a design is made of: nodes, edges, faults, and what a problem adds.  Plain values, never changed in
+place.
 
-Each `make` checks one part on its own and raises DesignError with the path inside it; what parts say about each
-other is checked by `Design`.
+Each `make` checks one part on its own and raises DesignError with the path inside it; what parts say about
+each other is checked by `Design`.
 """
 
 from __future__ import annotations
@@ -115,8 +116,9 @@ class Node:
         return self.kind.plan == "source"
 
     def effective(self) -> dict[str, object]:
-        """Every setting of the node.  A p50_ms set above the kind's p99_ms, and alone, takes p99_ms along in the
-        kind's own proportion; a p50_ms of 0, alone, makes p99_ms 0 too."""
+        """Every setting of the node.  A p50_ms set above the kind's p99_ms, and alone, takes p99_ms along
+        in the kind's own proportion; a p50_ms of 0, alone, makes p99_ms 0 too.
+        """
         values = {**self.kind.values, **self.settings}
         if "p50_ms" in self.settings and "p99_ms" not in self.settings:
             p50, usual50, usual99 = values["p50_ms"], self.kind.values["p50_ms"], self.kind.values["p99_ms"]
@@ -129,7 +131,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """A connection from `source` to `target` (ids of nodes).  `settings` holds only what differs from the usual."""
+    """A connection from `source` to `target` (ids of nodes).  `settings` holds only what differs from the
+    usual.
+    """
 
     id: str
     source: str
@@ -217,8 +221,9 @@ _FOR = Setting("duration_s", "s", "s", 0.0, 0, 1e6, (), "How long it lasts.", "f
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong at `at_s`, at one node or one edge.  A crash of duration 0 lasts the node's own
-    `restart_s`; every other fault has a duration above 0."""
+    """Something that goes wrong at `at_s`, at one node or one edge.  A crash of duration 0 lasts the node's
+    own `restart_s`; every other fault has a duration above 0.
+    """
 
     at_s: float
     duration_s: float

@@ -76,7 +76,7 @@ def problem_from(
 
 
 def check_problem(start: Design) -> None:
-    """Refuses a problem that names what its design has not, or whose solutions and traps cannot be applied."""
+    """Refuses a problem that names what its design lacks, or whose solutions or traps do not apply."""
     problem = start.problem
     for index, id in enumerate(problem.locked):
         if id not in start:
@@ -142,8 +142,8 @@ def attempt_on(
 ) -> Design:
     """A learner's nodes and edges under a problem's traffic window, faults and objectives.
 
-    `header` and `faults` are what the learner's file says of them: the seed is free, the rest may only repeat the
-    problem's.  Faults of the problem at something that is no longer there do not happen.
+    `header` and `faults` are what the learner's file says of them: the seed is free, the rest may only
+    repeat the problem's.  Faults of the problem at something that is no longer there do not happen.
     """
     given = {key: value for key, value in (header or {}).items() if value is not None}
     seed = given.pop("seed", None)
