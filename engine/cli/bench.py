@@ -3,6 +3,7 @@
 import argparse
 
 from engine.cli import outputs
+from engine.cli.errors import UserError
 from engine.cli.progress import Progress, compiled
 from engine.cli.text import Paint, digits, duration, table, terminal_width
 
@@ -19,17 +20,18 @@ def execute(args: argparse.Namespace) -> int:
     compiled()
     from engine.study import bench
 
-    result: dict = {"format": 1, "machine": bench.machine(), "workloads": [], "engine": []}
+    result: dict = {"format": 1, "machine": bench.machine()}
     paint, columns = Paint(), terminal_width()
     with Progress("measuring") as progress:
-        for row in bench.workloads(args.quick, progress):
-            result["workloads"].append(row)
-        progress.clear()
-        target.say(workload_lines(result["workloads"], paint, columns))
-        for row in bench.machine_rows(args.quick, progress):
-            result["engine"].append(row)
-        progress.clear()
-        target.say(["", *engine_lines(result["engine"], paint, columns)])
+        try:
+            result["workloads"] = list(bench.workloads(args.quick, progress))
+            progress.clear()
+            target.say(workload_lines(result["workloads"], paint, columns))
+            result["engine"] = list(bench.machine_rows(args.quick, progress))
+            progress.clear()
+            target.say(["", *engine_lines(result["engine"], paint, columns)])
+        except RuntimeError as error:
+            raise UserError(error) from None
     m = result["machine"]
     where = f"{m['cores']} cores, {m['system']} on {m['processor']}"
     target.say(

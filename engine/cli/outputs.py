@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,15 +28,20 @@ class Target:
             return
         path = Path(where)
         try:
-            folder = path.parent
-            if path.is_dir():
-                raise UserError(f"--json {where}: is a folder")
-            if not folder.is_dir():
-                raise UserError(f"--json {where}: there is no folder {folder}")
-            if not os.access(path if path.exists() else folder, os.W_OK):
-                raise UserError(f"--json {where}: no permission to write there")
+            exists = stat.S_IFMT(os.stat(path).st_mode)
+        except FileNotFoundError:
+            exists = 0
         except (OSError, ValueError) as error:  # a name too long, or with a zero byte
-            raise UserError(f"--json {where}: {getattr(error, 'strerror', None) or error}") from None
+            raise self._refusal(error) from None
+        if exists == stat.S_IFDIR:
+            raise UserError(f"--json {where}: is a folder")
+        if not path.parent.is_dir():
+            raise UserError(f"--json {where}: there is no folder {path.parent}")
+        if not os.access(path if exists else path.parent, os.W_OK):
+            raise UserError(f"--json {where}: may not be written")
+
+    def _refusal(self, error: Exception) -> UserError:
+        return UserError(f"--json {self.where}: {getattr(error, 'strerror', None) or error}")
 
     def say(self, lines: Iterable[str]) -> None:
         """Print lines of text, unless stdout is for the JSON."""
@@ -54,4 +60,4 @@ class Target:
         try:
             Path(self.where).write_text(text + "\n", encoding="utf-8")
         except OSError as error:
-            raise UserError(f"--json {self.where}: {error.strerror or error}") from None
+            raise self._refusal(error) from None

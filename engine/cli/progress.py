@@ -3,6 +3,7 @@
 import sys
 import time
 
+from engine.cli.errors import UserError
 from engine.cli.text import clean, clip, terminal_width
 
 REDRAW_S = 0.1
@@ -62,4 +63,7 @@ def compiled() -> None:
 
     if not build.ready():
         with Progress("compiling the engine, once") as progress:
-            build.ensure(progress)
+            try:
+                build.ensure(progress)
+            except RuntimeError as error:
+                raise UserError(error) from None

@@ -18,19 +18,21 @@ def measure(what: str, seconds: float | None = None, cache: str | None = None) -
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
     if cache is not None:
-        environment["NUMBA_CACHE_DIR"] = cache
+        environment["REDLINE_CACHE"] = cache
     command = [sys.executable, "-m", "engine.study.bench.child", what]
     if seconds is not None:
         command.append(str(seconds))
     began = time.perf_counter()
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as child:
         try:
             answer = child.stdout.readline()
             wall_s = time.perf_counter() - began
+            complaint = child.stderr.read().strip().splitlines()[-1:]
             code = child.wait()
         except BaseException:
             child.kill()
             raise
     if code or not answer:
-        raise RuntimeError(f"the measurement {what!r} ended with exit code {code}")
+        raise RuntimeError(f"the measurement {what!r} failed: {(complaint or [f'exit code {code}'])[0]}")
     return wall_s, json.loads(answer)
