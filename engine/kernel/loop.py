@@ -1,0 +1,240 @@
+"""The event loop: the one compiled entry point."""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+from engine.kernel import faults, metrics, plans, queues, traffic
+from engine.kernel.calls import deliver, end_call, on_cpu
+from engine.kernel.events import KIND, heap_drop, lane_next
+from engine.kernel.memory import OPTIONS, agenda, call, edge, event, item, kernel, lane, node, when
+from engine.program import layout as L
+
+
+@kernel
+def short_of_room(w):
+    """Which array has to grow before the next step may run, or -1."""
+    live = w.calls_live
+    if w.calls_high + w.burst >= w.calls_cap:
+        free = w.calls_cap - live
+        if free < w.burst + 8:
+            return L.G_CALLS
+    if w.heap_cap - w.heap_n < 2 * live + w.burst:
+        return L.G_HEAP
+    if w.agenda_mask + 1 - w.agenda_n < 2 * live + w.burst:
+        return L.G_AGENDA
+    if w.need > 0:
+        return L.G_LANE
+    if 2 * w.fill_n > w.fill_mask:
+        return L.G_FILLS
+    return -1
+
+
+@kernel
+def set_stop(w):
+    w.stop = min(w.until, min(w.next_frame, w.next_mark))
+
+
+@kernel
+def on_worked(w, c):
+    """A call's own work is done: its own error, then its plan. Returns a call to advance, or -1."""
+    a = call(w, c)
+    i = np.int64(a.node)
+    n = node(w, i)
+    if n.error > 0.0 or n.keep < 1.0:
+        from_self = 1.0 - (1.0 - n.error) * n.keep
+        if plans.rng.uniform(w, 3 * i) < from_self:
+            end_call(w, c, 0, L.R_ERROR, i)
+            return np.int64(-1)
+    return plans.begin_plan(w, c)
+
+
+@kernel
+def on_answer(w, c):
+    a = call(w, c)
+    if a.state != L.S_REFUSED and edge(w, a.edge).cut > 0:
+        a.state = L.S_LOST
+        return np.int64(-1)
+    return plans.settle(w, c, False)
+
+
+@kernel
+def on_timeout(w, c):
+    a = call(w, c)
+    if a.parent == -2:
+        plans.plan_failed(w, c, L.R_TIMEOUT, plans.deepest(w, c))
+        return np.int64(-1)
+    if a.parent < 0:
+        return np.int64(-1)
+    return plans.settle(w, c, True)
+
+
+@kernel
+def boundary(w):
+    """What is due when the clock reaches `stop` with no event before it."""
+    w.now = w.stop
+    if w.now >= w.next_mark:
+        metrics.take_mark(w)
+        w.next_mark = when(w, w.mark_i) if w.mark_i < w.mark_n else math.inf
+    if w.now >= w.next_frame:
+        metrics.take_frame(w)
+        w.next_frame = (w.frame_i + 1) * L.FRAME_S
+    set_stop(w)
+
+
+@kernel
+def dispatch(w, kind, c, gen):
+    """One event. Returns a call to advance, or -1."""
+    if kind <= L.E_WORKED or (kind >= L.E_TIMEOUT and kind <= L.E_HEDGE) or kind == L.E_RESUME:
+        if call(w, c).gen != gen:
+            return np.int64(-1)
+        if kind == L.E_DELIVER:
+            deliver(w, c)
+            return np.int64(-1)
+        if kind == L.E_WORKED:
+            return on_worked(w, c)
+        if kind == L.E_ANSWER:
+            return on_answer(w, c)
+        if kind == L.E_TIMEOUT:
+            return on_timeout(w, c)
+        if kind == L.E_RETRY:
+            return plans.on_retry(w, c)
+        if kind == L.E_HEDGE:
+            plans.on_hedge(w, c)
+            return np.int64(-1)
+        plans.on_resume(w, c)
+        return np.int64(-1)
+    if kind == L.E_ARRIVE:
+        return traffic.on_arrive(w, c, gen)
+    if kind == L.E_CPU:
+        if node(w, c).cpu_gen == gen:
+            on_cpu(w, c)
+    elif kind == L.E_USER:
+        return traffic.on_user(w, c, gen)
+    elif kind == L.E_GIVE_UP:
+        a = call(w, c)
+        if a.gen == gen and a.state >= L.S_CPU and a.state <= L.S_FILL:
+            end_call(w, c, 0, L.R_CANCELLED, np.int64(a.node))
+    elif kind == L.E_FILLED:
+        a = call(w, c)
+        if a.gen == gen and a.state == L.S_FILL:
+            a.state = L.S_CALLING
+            end_call(w, c, np.int64(a.ok), np.int64(a.reason), np.int64(a.origin))
+    elif kind == L.E_PULL:
+        queues.pull(w, c)
+    elif kind == L.E_REDELIVER:
+        if call(w, c).gen == gen:
+            queues.on_redeliver(w, c)
+    elif kind == L.E_PROBE:
+        if call(w, c).gen == gen:
+            plans.on_probe(w, c)
+    elif kind == L.E_FAULT_ON:
+        faults.on_fault_on(w, c)
+    elif kind == L.E_FAULT_OFF:
+        faults.on_fault_off(w, c)
+    elif kind == L.E_RESTART:
+        faults.on_restart(w, c, gen)
+    elif kind == L.E_SCALE:
+        faults.on_scale(w, c)
+    elif kind == L.E_HEALTH:
+        faults.on_health(w, c)
+    elif kind == L.E_HAZARD:
+        faults.on_hazard(w, c)
+    return np.int64(-1)
+
+
+@kernel
+def take(w):
+    """Pops the first event of the heap or of the lane whose head is first; its kind, id and generation."""
+    top = event(w, 0)
+    w.now = top.t
+    kind = top.key & KIND
+    c = np.int64(top.id)
+    gen = np.int64(top.gen)
+    if kind == L.E_LANE:
+        q = lane(w, c)
+        e = item(w, q.off + q.head)
+        kind = e.key & KIND
+        ln = c
+        c = np.int64(e.id)
+        gen = np.int64(e.gen)
+        lane_next(w, ln)
+    else:
+        heap_drop(w)
+    return kind, c, gen
+
+
+@numba.njit(cache=True, **OPTIONS)
+def advance(ws, op, arg, extra):
+    """Runs the simulation to `until`, or carries out one command.
+
+    ws: the SIM array, addresses bound. op: OP_RUN, or OP_TOUCH (settings of node `arg` will change), OP_APPLY (they have;
+    `extra`: its number of instances too), OP_FAULT (fault `arg` is new), OP_START (first events). Returns ST_UNTIL, ST_DONE, ST_GROW (array
+    `w.need` is short), ST_FRAMES (the frame buffer is full) or ST_EVENTS (`max_events` reached).
+    """
+    w = ws[0]
+    if op == L.OP_TOUCH:
+        faults.before_change(w, arg)
+        return L.ST_UNTIL
+    if op == L.OP_APPLY:
+        faults.after_change(w, arg, extra)
+        return L.ST_UNTIL
+    if op == L.OP_FAULT:
+        faults.add_fault(w, arg)
+        return L.ST_UNTIL
+    if op == L.OP_START:
+        for j in range(w.faults):
+            faults.add_fault(w, j)
+        for i in range(w.nodes):
+            faults.start_clocks(w, i)
+        for k in range(w.sources):
+            traffic.start_source(w, k)
+        return L.ST_UNTIL
+    set_stop(w)
+    count = np.int64(0)
+    while True:
+        lack = short_of_room(w)
+        if lack >= 0:
+            w.events += count
+            w.need = np.int64(lack)
+            return L.ST_GROW
+        if w.agenda_n > 0:
+            e = agenda(w, w.agenda_head)
+            w.agenda_head = (w.agenda_head + 1) & w.agenda_mask
+            w.agenda_n -= 1
+            kind = e.key
+            c = np.int64(e.id)
+            gen = np.int64(e.gen)
+        else:
+            if w.now >= w.duration and w.open_requests == 0:
+                if w.next_mark == math.inf and w.now > 0.0:
+                    w.finished = 1
+                    w.events += count
+                    return L.ST_DONE
+            if w.heap_n == 0 or event(w, 0).t > w.stop:
+                if w.frame_n >= w.frame_cap:
+                    w.events += count
+                    return L.ST_FRAMES
+                reached = w.stop
+                w.events += count
+                count = 0
+                boundary(w)
+                if reached >= w.end:
+                    w.finished = 1
+                    return L.ST_DONE
+                if reached >= w.until:
+                    return L.ST_UNTIL
+                continue
+            if count >= w.max_events:
+                w.events += count
+                return L.ST_EVENTS
+            count += 1
+            kind, c, gen = take(w)
+        w.spent = 0
+        a = dispatch(w, kind, c, gen)
+        if a >= 0:
+            plans.advance(w, a)
+

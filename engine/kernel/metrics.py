@@ -1,0 +1,283 @@
+"""What is measured from single calls: histograms, time integrals, windows, frames and marks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from engine.kernel.memory import (
+    bits,
+    call,
+    cnt,
+    copy_record,
+    edge,
+    fedge,
+    fnode,
+    frame,
+    freason,
+    began,
+    hist,
+    kernel,
+    mark,
+    node,
+    set_cnt,
+    set_freason,
+    set_hist,
+    set_whist,
+    set_woct,
+    sub,
+    ugrid,
+    set_ugrid,
+    whist,
+    woct,
+)
+from engine.program import layout as L
+
+H_BASE = (1023 + L.H_MIN_EXP) << 6
+H_LOW = 2.0**L.H_MIN_EXP
+H_LAST = L.H_SIZE - 1
+
+
+@kernel
+def bucket(v):
+    """The histogram bucket of a duration in seconds."""
+    if v < H_LOW:
+        return np.int64(0)
+    b = (bits(v) >> 46) - H_BASE + 1
+    return b if b < H_LAST else np.int64(H_LAST)
+
+
+@kernel
+def bucket_value(b):
+    """The middle of a bucket, in seconds."""
+    if b <= 0:
+        return 0.0
+    octave = (b - 1) >> 6
+    part = (b - 1) & 63
+    return math.ldexp(1.0 + (part + 0.5) / 64.0, np.int32(octave + L.H_MIN_EXP))
+
+
+@kernel
+def tally(w, i, counted, k):
+    """Adds one to counter k of node i; `counted` says which side of the warm-up the call arrived on."""
+    at = (2 * np.int64(i) + counted) * L.CNT + k
+    set_cnt(w, at, cnt(w, at) + 1)
+
+
+@kernel
+def observe(w, i, v, counted):
+    """A sojourn (for a source: a success's latency) into the run's and the window's histogram."""
+    b = bucket(v)
+    n = node(w, i)
+    if counted:
+        at = 2 * i * L.H_SIZE + b
+        set_hist(w, at, hist(w, at) + 1)
+        n.soj_sum += v
+        n.soj_n += 1
+    at = i * L.H_SIZE + b
+    set_whist(w, at, whist(w, at) + 1)
+    at = i * (L.H_OCTAVES + 1) + ((b + 63) >> 6)
+    set_woct(w, at, woct(w, at) + 1)
+    n.w_n += 1
+
+
+@kernel
+def observe_wait(w, i, v):
+    n = node(w, i)
+    n.wait_sum += v
+    n.wait_n += 1
+    at = (2 * i + 1) * L.H_SIZE + bucket(v)
+    set_hist(w, at, hist(w, at) + 1)
+
+
+@kernel
+def touch(w, n):
+    """Brings a node's time integrals up to now; called before anything they integrate changes."""
+    dt = w.now - n.last
+    if dt > 0.0:
+        n.busy_int += n.busy * dt
+        n.queue_int += n.qlen * dt
+        n.cap_int += np.float64(n.slots) * n.live * dt
+        n.last = w.now
+
+
+@kernel
+def cpu_touch(w, n):
+    """Brings the shared CPU up to now: virtual time, its integrals, and the 5 s history kept for overload."""
+    dt = w.now - n.cpu_last
+    if dt <= 0.0:
+        return
+    cores = n.vcpu * n.live
+    share = 0.0
+    if n.cpu_n > 0 and cores > 0.0:
+        run = n.cpu_n if n.cpu_n < cores else cores
+        n.cpu_v += dt * run / n.cpu_n
+        n.cpu_int += run * dt
+        share = run / cores
+    n.cpu_cap_int += cores * dt
+    if n.ugrid_off >= 0:
+        first = n.u_next
+        if w.now - first > L.UGRID * L.UCELL:  # a long quiet stretch: only the last window matters
+            first += math.floor((w.now - first) / L.UCELL - L.UGRID + 1) * L.UCELL
+        while first <= w.now:
+            k = np.int64(math.floor(first / L.UCELL + 0.5)) & (L.UGRID - 1)
+            set_ugrid(w, n.ugrid_off + k, n.u_total + share * (first - n.cpu_last))
+            first += L.UCELL
+        n.u_next = first
+        n.u_total += share * dt
+    n.cpu_last = w.now
+
+
+@kernel
+def cpu_history(w, n, t):
+    """The integral of the CPU busy share up to time t, at most a window ago."""
+    if t <= 0.0:
+        return 0.0
+    x = t / L.UCELL
+    k = np.int64(math.floor(x))
+    a = ugrid(w, n.ugrid_off + (k & (L.UGRID - 1)))
+    b = n.u_total
+    if (k + 1) * L.UCELL < n.u_next - 0.5 * L.UCELL:
+        b = ugrid(w, n.ugrid_off + ((k + 1) & (L.UGRID - 1)))
+        return a + (b - a) * (x - k)
+    span = w.now - k * L.UCELL
+    return a + (b - a) * ((t - k * L.UCELL) / span) if span > 0.0 else b
+
+
+@kernel
+def window_rank(w, i, rank):
+    """The value at a rank (1 = smallest) of the window's histogram."""
+    left = rank
+    off = i * (L.H_OCTAVES + 1)
+    o = np.int64(0)
+    while o < L.H_OCTAVES and woct(w, off + o) < left:
+        left -= woct(w, off + o)
+        o += 1
+    b = (o - 1) * 64 + 1
+    if o == 0:
+        return 0.0
+    at = i * L.H_SIZE
+    last = b + 63
+    while b < last and whist(w, at + b) < left:
+        left -= whist(w, at + b)
+        b += 1
+    return bucket_value(b)
+
+
+@kernel
+def close_window(w, i, n):
+    """Percentiles of the second that has passed, then an empty window. NaN where there was no sample."""
+    total = np.int64(n.w_n)
+    if total == 0:
+        n.w50 = np.nan
+        n.w95 = np.nan
+        n.w99 = np.nan
+        return
+    n.w50 = window_rank(w, i, (total * 50 + 99) // 100)
+    n.w95 = window_rank(w, i, (total * 95 + 99) // 100)
+    n.w99 = window_rank(w, i, (total * 99 + 99) // 100)
+    off = i * (L.H_OCTAVES + 1)
+    at = i * L.H_SIZE
+    for o in range(L.H_OCTAVES + 1):
+        if woct(w, off + o) > 0:
+            set_woct(w, off + o, 0)
+            if o == 0:
+                set_whist(w, at, 0)
+            else:
+                for b in range((o - 1) * 64 + 1, o * 64 + 1):
+                    set_whist(w, at + b, 0)
+    n.w_n = 0
+
+
+@kernel
+def oldest(w, n):
+    """When the oldest message that waits (not out for delivery) came, or -1."""
+    m = np.int64(n.age_head)
+    while m >= 0:
+        a = call(w, m)
+        if a.kid_head < 0:
+            return a.t_arr
+        m = np.int64(a.sib_next)
+    return -1.0
+
+
+@kernel
+def take_frame(w):
+    """Records a frame at `now` into the buffer."""
+    k = w.frame_n
+    w.frame_n = k + 1
+    whole = w.frame_i % 10 == 9
+    w.frame_i += 1
+    f = frame(w, k)
+    f.t = w.now
+    f.events = w.events
+    offered = np.int64(0)
+    good = np.int64(0)
+    bad = np.int64(0)
+    for i in range(w.nodes):
+        n = node(w, i)
+        touch(w, n)
+        if n.cpu_s > 0.0:
+            cpu_touch(w, n)
+        if whole:
+            close_window(w, i, n)
+        q = fnode(w, k * w.nodes + i)
+        at = 2 * i * L.CNT
+        q.offered = cnt(w, at) + cnt(w, at + L.CNT)
+        q.succeeded = cnt(w, at + 1) + cnt(w, at + L.CNT + 1)
+        failed = np.int64(0)
+        r = (k * w.nodes + i) * 2 * L.NR
+        for j in range(L.NR):
+            v = cnt(w, at + 2 + j) + cnt(w, at + L.CNT + 2 + j)
+            failed += v
+            set_freason(w, r + j, v)
+            set_freason(w, r + L.NR + j, began(w, i * L.NR + j))
+        q.failed = failed
+        q.retries = n.retries_sent
+        q.crashes = n.crashes
+        q.backlog = n.backlog
+        q.busy_int = n.busy_int
+        q.cap_int = n.cap_int
+        q.cpu_int = n.cpu_int
+        q.cpu_cap_int = n.cpu_cap_int
+        q.queue_int = n.queue_int
+        q.p50 = n.w50
+        q.p95 = n.w95
+        q.p99 = n.w99
+        since = oldest(w, n) if n.backlog > 0 else -1.0
+        q.age = np.float32(w.now - since) if since >= 0.0 else np.float32(np.nan)
+        q.in_flight = n.in_flight
+        q.busy = n.busy
+        q.queue = n.qlen
+        q.live = n.live
+        q.breaker = n.br_state
+        q.samples = n.w_n
+        if n.plan == L.P_SOURCE:
+            offered += q.offered
+            good += q.succeeded
+            bad += q.failed
+    f.offered = offered
+    f.succeeded = good
+    f.failed = bad
+    f.in_flight = w.open_requests
+    for x in range(w.edges):
+        e = edge(w, x)
+        g = fedge(w, k * w.edges + x)
+        g.sent = e.sent
+        g.failed = e.failed
+
+
+@kernel
+def take_mark(w):
+    """Copies every node's record (integrals, counters) as it is now; the queue's maximum starts anew."""
+    k = w.mark_i
+    w.mark_i = k + 1
+    for i in range(w.nodes):
+        n = node(w, i)
+        touch(w, n)
+        if n.cpu_s > 0.0:
+            cpu_touch(w, n)
+        n.age_t = oldest(w, n) if n.backlog > 0 else -1.0
+        copy_record(mark(w, k * w.nodes + i), n)
+        n.queue_max = n.qlen
