@@ -24,7 +24,7 @@ def execute(args: argparse.Namespace) -> int:
     paint, columns = Paint(), terminal_width()
     with Progress("measuring") as progress:
         try:
-            result["workloads"] = list(bench.workloads(args.quick, progress))
+            result["workloads"] = list(bench.workload_rows(args.quick, progress))
             progress.clear()
             target.say(workload_lines(result["workloads"], paint, columns))
             result["engine"] = list(bench.machine_rows(args.quick, progress))

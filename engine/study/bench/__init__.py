@@ -38,7 +38,7 @@ def machine() -> dict:
     }
 
 
-def workloads(quick: bool, tell: Tell) -> Iterator[dict]:
+def workload_rows(quick: bool, tell: Tell) -> Iterator[dict]:
     """The rows of W1, W2 and W3, one at a time; see `workload_row` for their keys."""
     with tempfile.TemporaryDirectory(prefix="redline-bench-", ignore_cleanup_errors=True) as folder:
         peers = Peers.find(Path(folder))

@@ -3,7 +3,7 @@
 import json
 import math
 
-NAMES = {"W1": "W1 M/M/1", "W2": "W2 M/M/8", "W3": "W3 three tiers"}
+NAMES = {"W1": "W1 M/M/1", "W2": "W2 M/M/8", "W3": "W3 3 tiers"}
 RATES = {"W1": 80.0, "W2": 700.0, "W3": 1000.0}
 SLOTS = {"W1": 1, "W2": 8}
 SERVICE_RATE = 100.0  # of one slot in W1 and W2

@@ -11,13 +11,13 @@ from engine.study.bench import c_peer, designs
 
 ROUNDS = 3
 # Requests per round, so that each engine is measured for some tenths of a second or more.
-REQUESTS = {"redline": 2_000_000, "c": 2_000_000, "c_lanes": 2_000_000, "simpy": 40_000}
+REQUESTS = {"redline": 5_000_000, "c": 5_000_000, "c_lanes": 5_000_000, "simpy": 40_000}
 W3_SHARE = 0.5  # W3 takes more events per request
 QUICK_SHARE = 0.2
-# By how much a mean wait may differ from the closed form, and from another program's: at the edge of
-# saturation the mean of one run wanders.
+# By how much the mean wait of all rounds may differ from the closed form, and from another program's: each is
+# three to four standard deviations of what these numbers of requests leave to chance (W3 sits at saturation).
 THEORY_TOLERANCE = 0.02
-PEER_TOLERANCE = 0.05
+PEER_TOLERANCE = 0.08
 
 Measure = Callable[[str, int, int], dict]
 
