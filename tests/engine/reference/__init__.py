@@ -1,0 +1,3 @@
+from .sim import Reference, run
+
+__all__ = ["Reference", "run"]
