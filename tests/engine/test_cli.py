@@ -267,6 +267,7 @@ def test_a_full_disk_is_one_line(design):
     assert done.stderr.startswith("redline: ") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT to send to another process")
 def test_ctrl_c_ends_a_long_run(tmp_path):
     long = tmp_path / "long.toml"

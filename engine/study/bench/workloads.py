@@ -18,6 +18,7 @@ QUICK_SHARE = 0.2
 # three to four standard deviations of what these numbers of requests leave to chance (W3 sits at saturation).
 THEORY_TOLERANCE = 0.02
 PEER_TOLERANCE = 0.08
+QUICK_TOLERANCE = 4
 
 Measure = Callable[[str, int, int], dict]
 
@@ -96,6 +97,7 @@ def workload_row(name: str, peers: Peers, quick: bool, tell: Callable[[float | N
     }
     wait = {engine: statistics.fmean(run["wait_ms"] for run in runs) for engine, runs in found.items()}
     expected, source, tolerance = _expected(name, wait)
+    tolerance *= QUICK_TOLERANCE if quick else 1
     return {
         "workload": name,
         "name": designs.NAMES[name],
