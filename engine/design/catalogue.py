@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from engine.design.errors import DesignError, show, unknown
+from engine.design.errors import DesignError, show, to_key, unknown
 from engine.design.schema import KindRecord, convert, decode
 from engine.design.settings import PLAN_NAMES, Setting, check_together, settings_of
 
@@ -127,7 +127,7 @@ def read_kind(data: bytes, category: str, stem: str) -> Kind:
     defaults = {}
     for name, value in record.defaults.items():
         if name not in settings:
-            raise DesignError(unknown("setting", name, settings), "defaults")
+            raise DesignError(unknown("setting", name, settings), to_key("defaults", name))
         defaults[name] = settings[name].check(value, f"defaults.{name}")
     values = {name: defaults.get(name, setting.default) for name, setting in settings.items()}
     if values.get("p99_ms", 0.0) is None:
@@ -162,7 +162,7 @@ def _prices(
         path = f"prices.{name}"
         if name != "base":
             if name not in settings:
-                raise DesignError(unknown("setting", name, ["base", *settings]), "prices")
+                raise DesignError(unknown("setting", name, ["base", *settings]), to_key("prices", name))
             if not settings[name].numeric or name == "instances":
                 why = (
                     "every price counts once for each instance" if name == "instances" else "it is no number"

@@ -39,6 +39,12 @@ def join(prefix: str, path: str) -> str:
     return prefix + path if path.startswith("[") else f"{prefix}.{path}"
 
 
+def to_key(path: str, key: object) -> str:
+    """The path of a key that may be anything: as long as it reads like one, it is part of the path."""
+    plain = isinstance(key, str) and len(key) <= 60 and all(c.isalnum() or c in "_->" for c in key)
+    return join(path, key) if plain else path
+
+
 def show(value: object, limit: int = 40) -> str:
     """A value as a short piece of one line, whatever it is and however large."""
     if value is None:
@@ -78,6 +84,6 @@ def nearest(name: object, known: Iterable[str], limit: int = 8) -> str:
     return "there is " + ", ".join(names[:limit]) + more
 
 
-def unknown(what: str, name: object, known: Iterable[str]) -> str:
-    """`unknown setting 'slot'; did you mean 'slots'?`"""
-    return f"unknown {what} {show(name)}; {nearest(name, known)}"
+def unknown(what: str, name: object, known: Iterable[str], of: str = "") -> str:
+    """`unknown setting 'slot' of 'app-service'; did you mean 'slots'?`"""
+    return f"unknown {what} {show(name)}{of and ' of ' + of}; {nearest(name, known)}"

@@ -67,18 +67,20 @@ def loads(text: str | bytes, fmt: str = "toml", name: str = "") -> Design:
     """
     try:
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        record = convert(_migrated(decode(data, fmt)), DesignRecord)
-        return _design(record, Path(name) if name else None)
+        return _design(_record(data, fmt), Path(name) if name else None)
     except DesignError as error:
         raise error if error.file else error.of_file(name) from None
 
 
-def dumps(design: Design, fmt: str = "toml") -> str:
+def dumps(design: Design, fmt: str = "toml", folder: Path | None = None) -> str:
     """The text of a design, `fmt` toml or json: only what differs from the catalogue.
 
-    Reading it gives an equal design.  An attempt is written with the id of its problem alone.
+    Reading it gives an equal design.  An attempt is written with the id of its problem alone, or, for a
+    problem that is not one of Redline's own, with the path of its file, seen from `folder` where that is given.
     """
     table = to_table(design)
+    if design.attempt and _problem_file(design.problem.id) is None and design.problem.file is not None:
+        table["problem"] = _seen_from(design.problem.file, folder)
     if fmt == "toml":
         return toml.dumps(table)
     return msgspec.json.format(msgspec.json.encode(table), indent=1).decode() + "\n"
@@ -105,7 +107,7 @@ def save(design: Design, path: str | os.PathLike[str]) -> None:
                     f"is kept as it is, because it cannot be read ({why}); choose another name",
                     file=str(path),
                 ) from None
-        _replace(path, dumps(design, fmt).encode())
+        _replace(path, dumps(design, fmt, path.parent).encode())
     except OSError as error:
         raise DesignError(f"cannot be written: {error.strerror or error}", file=str(path)) from None
 
@@ -180,6 +182,10 @@ def _migrated(raw: dict) -> dict:
 # --- records to a design
 
 
+def _record(data: bytes, fmt: str) -> DesignRecord:
+    return convert(_migrated(decode(data, fmt)), DesignRecord)
+
+
 def _design(record: DesignRecord, file: Path | None) -> Design:
     kinds = catalogue()
     nodes = [_node(node, kinds, f"nodes[{index}]", file) for index, node in enumerate(record.nodes)]
@@ -193,7 +199,7 @@ def _design(record: DesignRecord, file: Path | None) -> Design:
     header = {name: getattr(record, name) for name in HEADER}
     name = record.name or (file.name.split(".")[0] if file else "")
     if isinstance(record.problem, str):
-        start = load_problem(record.problem, "problem")
+        start = _start_of(record.problem, file)
         return attempt_on(start, nodes, edges, record.name or start.name, header, faults)
     problem = None
     if record.problem is not None:
@@ -203,7 +209,7 @@ def _design(record: DesignRecord, file: Path | None) -> Design:
             ]
             for part in ("solutions", "traps")
         }
-        problem = problem_from(record.problem, kinds, **changes)
+        problem = problem_from(record.problem, kinds, **changes, file=file and file.absolute())
     design = Design(
         name[:200] if not record.name else name,
         **header,
@@ -404,6 +410,27 @@ def load_problem(id: str, path: str = "") -> Design:
     if design.problem is None or design.attempt or design.problem.id != id:
         raise DesignError(f"is not {show(id)}; a problem's file bears its id", "problem.id", str(file))
     return design
+
+
+def _start_of(problem: str, file: Path | None) -> Design:
+    """The start of the problem that an attempt in `file` names, by its id or by the path of its file."""
+    if not problem.endswith(tuple(ENCODINGS)):
+        return load_problem(problem, "problem")
+    where = (file.parent if file else Path()) / problem
+    try:
+        record = _record(_read(where), ENCODINGS[where.suffix])
+        if isinstance(record.problem, str) or record.problem is None:
+            raise DesignError("holds no problem", file=str(where))
+        return _design(record, where)
+    except DesignError as error:
+        raise error if error.file else error.of_file(str(where)) from None
+
+
+def _seen_from(file: Path, folder: Path | None) -> str:
+    try:
+        return Path(os.path.relpath(file, folder)).as_posix() if folder else file.as_posix()
+    except ValueError:  # another drive
+        return file.as_posix()
 
 
 def _problem_files() -> list[Path]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from engine.design.catalogue import catalogue
-from engine.design.errors import DesignError, join, nearest, show, unknown
+from engine.design.errors import DesignError, join, nearest, show, to_key, unknown
 from engine.design.parts import Change, Edge, Fault, Node, Problem, check_text
 from engine.design.settings import EDGE, HEADER
 from engine.design.traffic import expected_arrivals
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_NODES = 1_000
 MAX_EDGES = 10_000
 MAX_FAULTS = 1_000
-MAX_ARRIVALS = 1e10
+MOST_IN_ALL = {"instances": 100_000, "partitions": 100_000, "requests": 1e10}
 
 
 class Design:
@@ -55,7 +55,7 @@ class Design:
         self.drain_s: float = _header("drain_s", drain_s)
         self._nodes = _by_id(nodes, "nodes", MAX_NODES, paths or {})
         self._edges = _by_id(edges, "edges", MAX_EDGES, paths or {})
-        self.faults: list[Fault] = list(faults)
+        self._faults: list[Fault] = list(faults)
         self.problem = problem
         self.attempt = attempt
         if self.warmup_s >= self.duration_s:
@@ -65,11 +65,10 @@ class Design:
             )
         self._check_edges(paths or {})
         self._check_fallbacks(paths or {})
-        if len(self.faults) > MAX_FAULTS:
-            raise DesignError(f"has {len(self.faults):,} entries; allowed are {MAX_FAULTS:,}", "faults")
-        for index, fault in enumerate(self.faults):
-            self.check_fault(fault, f"faults[{index}]")
-        self._check_arrivals(paths or {})
+        if len(self._faults) > MAX_FAULTS:
+            raise DesignError(f"has {len(self._faults):,} entries; allowed are {MAX_FAULTS:,}", "faults")
+        self.faults = [fault for index, fault in enumerate(self._faults) if self._happens(fault, index)]
+        self._check_sizes(paths or {})
 
     # --- what there is
 
@@ -148,7 +147,7 @@ class Design:
             "drain_s": self.drain_s,
             "nodes": self._nodes.values(),
             "edges": self._edges.values(),
-            "faults": self.faults,
+            "faults": self._faults,
             "problem": self.problem,
             "attempt": self.attempt,
         }
@@ -179,7 +178,8 @@ class Design:
         path that begins with `path`.
         """
         nodes, edges = dict(self._nodes), dict(self._edges)
-        faults = _remove(change.remove, nodes, edges, self.faults, join(path, "remove"))
+        gone = _remove(change.remove, nodes, edges, join(path, "remove"))
+        faults = [fault for fault in self._faults if self.attempt or fault.target not in gone]
         paths: dict[str, str] = {}
         for part, added, into in (
             ("add_nodes", change.add_nodes, nodes),
@@ -225,7 +225,7 @@ class Design:
             table = nodes[id].kind.settings if known is nodes else EDGE
             if name not in table:
                 what = f"{nodes[id].kind.id!r}" if known is nodes else "a connection"
-                raise DesignError(unknown(f"setting of {what}", name, table), join(path, target))
+                raise DesignError(unknown("setting", name, table, what), to_key(path, target))
             grouped.setdefault(id, {})[name] = value
         return grouped
 
@@ -284,6 +284,16 @@ class Design:
                 id = behind.settings["fallback"]
             sound |= walked
 
+    def _happens(self, fault: Fault, index: int) -> bool:
+        """A problem's faults stay with an attempt; those at what the learner has taken out do not happen."""
+        try:
+            self.check_fault(fault, f"faults[{index}]")
+        except DesignError:
+            if not self.attempt:
+                raise
+            return False
+        return True
+
     def check_fault(self, fault: Fault, path: str = "") -> None:
         """Raises DesignError when the fault is at something that is not there, or cannot happen to it."""
         if fault.edge is not None:
@@ -311,20 +321,26 @@ class Design:
                 join(path, "node"),
             )
 
-    def _check_arrivals(self, paths: Mapping[str, str]) -> None:
-        total = 0.0
+    def _check_sizes(self, paths: Mapping[str, str]) -> None:
+        """Refuses what no machine could run: too many instances, lanes or requests in all."""
+        totals = {"instances": 0, "partitions": 0, "requests": 0.0}
         for index, node in enumerate(self._nodes.values()):
-            if not node.is_source:
-                continue
-            faults = [f for f in self.faults if f.node == node.id and f.kind == "traffic"]
-            total += expected_arrivals(node.effective(), self.duration_s, faults)
-            if total > MAX_ARRIVALS:
-                path = paths.get(node.id, f"nodes[{index}].settings")
-                raise DesignError(
-                    f"asks for about {total:,.0f} requests in {show(self.duration_s)} s; allowed are "
-                    f"{MAX_ARRIVALS:,.0f} in all",
-                    path,
-                )
+            values = node.effective()
+            if node.is_source:
+                faults = [fault for fault in self.faults if fault.node == node.id and fault.kind == "traffic"]
+                totals["requests"] += expected_arrivals(values, self.duration_s, faults)
+            else:
+                most = values["scale_max"] if values["scale_on"] != "off" else 0
+                totals["instances"] += max(values["instances"], most)
+                totals["partitions"] += values.get("partitions", 0)
+            for what, total in totals.items():
+                if total > MOST_IN_ALL[what]:
+                    during = f" in {show(self.duration_s)} s" if what == "requests" else ""
+                    raise DesignError(
+                        f"makes about {total:,.0f} {what}{during} of the whole design; allowed are "
+                        f"{MOST_IN_ALL[what]:,.0f}",
+                        paths.get(node.id, f"nodes[{index}].settings"),
+                    )
 
 
 def _header(name: str, value: object) -> object:
@@ -349,25 +365,21 @@ def _taken(item: Node | Edge) -> str:
     return f"is {show(item.id)}, which is taken; ids are unique"
 
 
-def _remove(
-    ids: Sequence[str], nodes: dict[str, Node], edges: dict[str, Edge], faults: Sequence[Fault], path: str
-) -> list[Fault]:
-    """Takes nodes and edges out of the two tables; the faults that are left."""
-    if not ids:
-        return list(faults)
+def _remove(ids: Sequence[str], nodes: dict[str, Node], edges: dict[str, Edge], path: str) -> set[str]:
+    """Takes nodes and edges out of the two tables; the ids of all that has gone."""
     for index, id in enumerate(ids):
         if id not in nodes and id not in edges:
             raise DesignError(unknown("node or edge", id, [*nodes, *edges]), f"{path}[{index}]")
     gone = set(ids)
-    gone.update(edge.id for edge in edges.values() if edge.source in gone or edge.target in gone)
+    gone.update([edge.id for edge in edges.values() if edge.source in gone or edge.target in gone])
     for id in gone:
         nodes.pop(id, None)
         edges.pop(id, None)
     for edge in list(edges.values()):
-        if edge.settings.get("fallback") in gone:
+        if gone and edge.settings.get("fallback") in gone:
             kept = {name: value for name, value in edge.settings.items() if name != "fallback"}
             edges[edge.id] = Edge(edge.id, edge.source, edge.target, kept)
-    return [fault for fault in faults if fault.target not in gone]
+    return gone
 
 
 def _reset_node(node: Node, values: Mapping[str, object], path: str) -> Node:

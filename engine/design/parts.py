@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from engine.design.catalogue import Kind
-from engine.design.errors import DesignError, join, show, unknown
+from engine.design.errors import DesignError, join, show, to_key, unknown
 from engine.design.settings import EDGE, EDGE_DEFAULTS, POSITION, Setting, check_together
 
 MAX_LABEL = 200
@@ -45,7 +46,7 @@ def own_settings(
     for name, value in raw.items():
         setting = table.get(name)
         if setting is None:
-            raise DesignError(unknown(f"setting of {what}", name, table), path)
+            raise DesignError(unknown("setting", name, table, what), to_key(path, name))
         value = setting.check(value, join(path, name))
         # 1 == True and 0 == 0.0: the check above has made the types equal, so values decide alone.
         if value != usual[name]:
@@ -361,7 +362,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a problem adds to a design.  `palette` None means that every kind may be placed."""
+    """What a problem adds to a design.
+
+    `palette` None means that every kind may be placed.  `file` is where the problem was read from; two
+    problems that differ in nothing else are equal.
+    """
 
     id: str
     category: str
@@ -376,6 +381,7 @@ class Problem:
     objectives: tuple[Objective, ...]
     solutions: tuple[Change, ...]
     traps: tuple[Change, ...]
+    file: Path | None = field(default=None, compare=False)
 
     def change(self, name: str) -> Change:
         """A solution or trap by its name.  Raises DesignError with the nearest name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from engine.design.catalogue import Kind
 from engine.design.errors import DesignError, show, unknown
@@ -18,7 +19,11 @@ MAX_CHANGES = 20
 
 
 def problem_from(
-    record: ProblemRecord, kinds: Mapping[str, Kind], solutions: Sequence[Change], traps: Sequence[Change]
+    record: ProblemRecord,
+    kinds: Mapping[str, Kind],
+    solutions: Sequence[Change],
+    traps: Sequence[Change],
+    file: Path | None = None,
 ) -> Problem:
     """A problem's own part of its file, checked on its own.  Raises DesignError."""
     for field in ("id", "category"):
@@ -72,6 +77,7 @@ def problem_from(
         ),
         solutions=tuple(solutions),
         traps=tuple(traps),
+        file=file,
     )
 
 
@@ -154,15 +160,15 @@ def attempt_on(
             )
     if faults is not None and list(faults) != start.faults:
         raise DesignError("differ from those of the problem; an attempt leaves them out", "faults")
-    design = Design(
+    return Design(
         name or start.name,
-        seed if seed is not None else start.seed,
+        start.seed if seed is None else seed,
         start.duration_s,
         start.warmup_s,
         start.drain_s,
         nodes,
         edges,
-        problem=start.problem,
+        start.faults,
+        start.problem,
         attempt=True,
     )
-    return design.replace(faults=[fault for fault in start.faults if fault.target in design])

@@ -13,11 +13,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from engine.design.errors import DesignError, join, show, unknown
+from engine.design.errors import DesignError, join, show, to_key, unknown
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_DEPTH = 32
+# TOML is read by a parser in Python, which takes some seconds for this much.
 MAX_TOML_LINES = 400_000
+MAX_TOML_VALUES = 1_000_000
 
 T = TypeVar("T")
 
@@ -171,7 +173,8 @@ def _reworded(text: str, record: type) -> DesignError:
     path = path.strip("`").removeprefix("$").removeprefix(".")
     here = _RECORDS[record].get(re.sub(r"\[[^]]*\]", "", path))
     if found := re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL):
-        return DesignError(unknown("key", found[1], here.__struct_encode_fields__ if here else ()), path)
+        known = here.__struct_encode_fields__ if here else ()
+        return DesignError(unknown("key", found[1], known), to_key(path, found[1]))
     if found := re.fullmatch(r"Object missing required field `(.*)`", what):
         return DesignError("is missing", join(path, found[1]))
     if found := re.fullmatch(r"Expected `(.*)`, got `(.*)`", what):
@@ -205,8 +208,9 @@ def decode(data: bytes, fmt: str) -> dict:
     except DesignError:
         raise
     except ValueError as error:
-        # A whole number of thousands of digits, or a date that no calendar has.
-        raise DesignError(f"holds a value that cannot be read: {_one_line(error)}") from None
+        # A whole number of thousands of digits, which Python takes too long to read.
+        why = "a whole number of thousands of digits" if "digits" in str(error) else _one_line(error)
+        raise DesignError(f"holds a value that cannot be read: {why}") from None
     if not isinstance(raw, dict):
         raise DesignError(f"holds {show(raw)}; allowed is one table of keys and values")
     _check_tree(raw)
@@ -236,7 +240,10 @@ def _text(data: bytes) -> str:
     return text
 
 
-_LONG_KEY = re.compile(r"(?<![\w-])(?:[\w-]{1,64}+[ \t]*+\.[ \t]*+){40}")
+# A dotted key of more parts than any file needs; each part is bare or quoted.  The quantifiers give nothing
+# back, so that a search takes time in proportion to the text.
+_PART = r"""(?:[\w-]++|"(?:[^"\\]|\\.)*+"|'[^']*+')"""
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:{_PART}[ \t]*+\.[ \t]*+){{{MAX_DEPTH + 1}}}")
 
 
 def _bounded_toml(text: str) -> str:
@@ -244,8 +251,10 @@ def _bounded_toml(text: str) -> str:
     lines = text.splitlines()
     if len(lines) > MAX_TOML_LINES:
         raise DesignError(f"has {len(lines):,} lines; allowed are {MAX_TOML_LINES:,}")
+    if (commas := text.count(",")) > MAX_TOML_VALUES:
+        raise DesignError(f"has {commas:,} commas; allowed are {MAX_TOML_VALUES:,} in TOML, more in JSON")
     for index, line in enumerate(lines, 1):
-        if line.count(".") > MAX_DEPTH and _LONG_KEY.search(line.replace('"', "").replace("'", "")):
+        if line.count(".") > MAX_DEPTH and _LONG_KEY.search(line):
             raise DesignError(f"line {index} {_TOO_DEEP}")
     return text
 
@@ -271,7 +280,7 @@ def _check_tree(raw: dict) -> None:
     while stack:
         value, path, depth = stack.pop()
         if depth > MAX_DEPTH:
-            raise DesignError(_TOO_DEEP, path[:80])
+            raise DesignError(_TOO_DEEP, re.split(r"[.[]", path)[0])
         if isinstance(value, dict):
             for key, item in value.items():
                 if not key.isascii():
