@@ -9,7 +9,6 @@ from engine.cli.text import Paint, clean, table, terminal_width
 
 PASSED, NOT_PASSED = 0, 1
 SEEDS = 5
-SHOWN_SEEDS = 5
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,20 +41,24 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def check_lines(result: dict, paint: Paint, columns: int = 80) -> list[str]:
-    """A row for each objective, a column for each seed (the first few), the verdict and the stars."""
+    """A row for each objective with its worst and best value over the seeds, the verdict and the stars."""
     seeds = result["seeds"]
-    shown = seeds[:SHOWN_SEEDS]
     rows = []
     for i, objective in enumerate(seeds[0]["objectives"]):
-        met = sum(1 for seed in seeds if seed["objectives"][i]["met"])
-        values = []
-        for seed in shown:
-            o = seed["objectives"][i]
-            values.append(value_text(o["metric"], o["value"], o["target"]))
-        tally = paint("green" if met == len(seeds) else "red", f"{met} of {len(seeds)}")
-        rows.append((f"{goal_text(objective)} {target_text(objective)}", *values, tally))
-    header = ("Objective", *(f"seed {seed['seed']}" for seed in shown), "met")
-    first, *rest = table(header, rows, columns=columns)
+        metric, target = objective["metric"], objective["target"]
+        found = [seed["objectives"][i] for seed in seeds]
+        met = sum(1 for o in found if o["met"])
+        worst, best = _range([o["value"] for o in found], higher_is_better=objective["op"].startswith(">"))
+        rows.append(
+            (
+                goal_text(objective),
+                target_text(objective),
+                value_text(metric, worst, target),
+                value_text(metric, best, target),
+                paint("green" if met == len(seeds) else "red", f"{met} of {len(seeds)}"),
+            )
+        )
+    first, *rest = table(("Objective", "asked", "worst", "best", "met"), rows, left=(0, 1), columns=columns)
     title = clean(result["problem"] + (f": {result['design']}" if result["design"] else ""))
     passed = sum(1 for seed in seeds if seed["passed"])
     verdict = f"{'passed' if result['passed'] else 'not passed'}: {passed} of {len(seeds)} seeds"
@@ -69,3 +72,11 @@ def check_lines(result: dict, paint: Paint, columns: int = 80) -> list[str]:
         "",
         paint("green" if result["passed"] else "red", verdict),
     ]
+
+
+def _range(values: list[float | None], higher_is_better: bool) -> tuple[float | None, float | None]:
+    """(worst, best); None, a value that does not exist, is worse than any."""
+    known = sorted((v for v in values if v is not None), reverse=not higher_is_better)
+    if len(known) < len(values):
+        return None, known[-1] if known else None
+    return known[0], known[-1]

@@ -1,11 +1,11 @@
 """A run's summary (the object that `run --json` writes) as text for people."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from engine.cli.text import NONE, Paint, clean, count, digits, duration, share, table, wrap
 
 _SHARES = {"success_rate", "utilisation", "cpu_utilisation"}
-_UNITS = {"goodput_rps": "/s", "run_cost": " credits/h", "credits": " credits"}
+_UNITS = {"goodput_rps": "/s", "run_cost": " cr/h", "credits": " cr"}
 _NAMES = {
     "goodput_rps": "goodput",
     "p50_ms": "p50",
@@ -109,6 +109,17 @@ def run_lines(summary: Mapping, paint: Paint, columns: int = 80) -> list[str]:
         if block:
             out += [*([""] if out else []), *block]
     return out
+
+
+def finding_lines(findings: Iterable, paint: Paint, columns: int = 80) -> list[str]:
+    """What `lint` says of the design, one paragraph each; nothing where it has nothing to say."""
+    out = []
+    for finding in findings:
+        text = clean(f"{finding.where}: {finding.text}" if finding.where else finding.text)
+        label = paint("red" if finding.level == "error" else "yellow", f"{finding.level:<10}")
+        first, *rest = wrap(text, columns - 10)
+        out += [label + first, *(" " * 10 + line for line in rest)]
+    return ["", *out] if out else []
 
 
 def _heading(paint: Paint) -> Callable[[str], str]:

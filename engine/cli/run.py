@@ -4,7 +4,7 @@ import argparse
 
 from engine.cli import inputs, outputs
 from engine.cli.progress import Progress, compiled
-from engine.cli.report import run_lines
+from engine.cli.report import finding_lines, run_lines
 from engine.cli.text import Paint, terminal_width
 
 
@@ -24,6 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from engine.design.files import load
+    from engine.design.lint import lint
 
     target = outputs.Target(args.json)
     design = inputs.with_settings(load(args.file), args.set)
@@ -33,6 +34,7 @@ def execute(args: argparse.Namespace) -> int:
 
     with Progress("simulating") as progress:
         summary = simulate(design, args.seed, until_s, progress)
-    target.say(run_lines(summary, Paint(), terminal_width()))
+    paint, columns = Paint(), terminal_width()
+    target.say(run_lines(summary, paint, columns) + finding_lines(lint(design), paint, columns))
     target.write(summary)
     return 0

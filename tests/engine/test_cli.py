@@ -84,6 +84,14 @@ def test_run_prints_a_table_that_fits(design, capsys):
         assert word in out
 
 
+def test_run_says_what_is_odd_about_a_design(tmp_path, capsys):
+    dead_end = tmp_path / "dead-end.toml"
+    dead_end.write_text(DESIGN.partition("[[edges]]")[0], encoding="utf-8")
+    assert main(["run", str(dead_end)]) == 0
+    out = capsys.readouterr().out
+    assert "error     users: " in out and all(width(line) <= 80 for line in out.splitlines())
+
+
 def test_run_writes_the_json_of_the_format(design, capsys):
     assert main(["run", design, "--seed", "3", "--json", "-"]) == 0
     result = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
