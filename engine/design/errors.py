@@ -41,7 +41,7 @@ def join(prefix: str, path: str) -> str:
 
 def to_key(path: str, key: object) -> str:
     """The path of a key that may be anything: as long as it reads like one, it is part of the path."""
-    plain = isinstance(key, str) and len(key) <= 60 and all(c.isalnum() or c in "_->" for c in key)
+    plain = isinstance(key, str) and len(key) <= 60 and all(c.isalnum() or c in "_->." for c in key)
     return join(path, key) if plain else path
 
 

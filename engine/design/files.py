@@ -76,7 +76,7 @@ def dumps(design: Design, fmt: str = "toml", folder: Path | None = None) -> str:
     """The text of a design, `fmt` toml or json: only what differs from the catalogue.
 
     Reading it gives an equal design.  An attempt is written with the id of its problem alone, or, for a
-    problem that is not one of Redline's own, with the path of its file, seen from `folder` where that is given.
+    problem that is not one of Redline's own, with the path of its file, as seen from `folder`.
     """
     table = to_table(design)
     if design.attempt and _problem_file(design.problem.id) is None and design.problem.file is not None:
@@ -153,6 +153,8 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise DesignError("there is no such file", file=str(path)) from None
+    except DesignError:
+        raise
     except (OSError, ValueError) as error:
         # ValueError: a zero byte in the name.
         raise DesignError(

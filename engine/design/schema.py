@@ -202,7 +202,8 @@ def decode(data: bytes, fmt: str) -> dict:
     except RecursionError:
         raise DesignError(_TOO_DEEP) from None
     except tomllib.TOMLDecodeError as error:
-        raise DesignError(f"is no valid TOML: {_one_line(error)}") from None
+        why = _one_line(error).replace("Cannot overwrite a value", "a key stands twice in one table")
+        raise DesignError(f"is no valid TOML: {why}") from None
     except json.JSONDecodeError as error:
         raise DesignError(f"is no valid JSON: {_one_line(error)}") from None
     except DesignError:
