@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from engine.cli.text import NONE, Paint, clean, count, digits, duration, share, table, wrap
+from engine.cli.text import NONE, Paint, clean, count, digits, duration, share, table, width, wrap
 
 _SHARES = {"success_rate", "utilisation", "cpu_utilisation"}
 _UNITS = {"goodput_rps": "/s", "run_cost": " cr/h", "credits": " cr"}
@@ -225,17 +225,21 @@ def _node_table(nodes: Mapping[str, Mapping], columns: int, heading) -> list[str
 
 def _trouble_table(nodes: Mapping[str, Mapping], columns: int, heading) -> list[str]:
     """What went wrong where: only components with failures, retries, crashes or a backlog."""
-    rows = []
+    rows, reasons = [], []
     for name, n in nodes.items():
         events = [count(n[key] or None) for key in ("failed", "retries", "crashes", "backlog")]
         if all(text == NONE for text in events):
             continue
         age = duration(1e3 * n["backlog_age_s"]) if n.get("backlog_age_s") else NONE
-        first, *rest = wrap(_tally(n["failures"]) or NONE, max(20, columns - 48))
-        rows.append((name, *events, age, first))
-        rows += [("", "", "", "", "", "", more) for more in rest]
+        rows.append((name, *events, age))
+        reasons.append(_tally(n["failures"]) or NONE)
     if not rows:
         return []
-    header = ("Component", "failed", "retries", "crashes", "backlog", "oldest", "why calls failed")
-    first, *rest = table(header, rows, left=(0, 6), columns=columns)
+    header = ("Component", "failed", "retries", "crashes", "backlog", "oldest")
+    left = columns - 2 - max(width(line) for line in table(header, rows, columns=columns))
+    filled = []
+    for row, reason in zip(rows, reasons, strict=True):
+        first, *rest = wrap(reason, max(26, left), ", ")
+        filled += [(*row, first), *(("",) * len(row) + (more,) for more in rest)]
+    first, *rest = table((*header, "why calls failed"), filled, left=(0, 6), columns=columns)
     return [heading(first), *rest]

@@ -156,13 +156,13 @@ def table(
     return out
 
 
-def wrap(text: str, columns: int, indent: str = "") -> list[str]:
-    """`text` broken at spaces into lines of at most `columns`, all but the first indented."""
+def wrap(text: str, columns: int, at: str = " ") -> list[str]:
+    """`text` broken into lines of at most `columns`, at spaces or at another separator such as ", "."""
     lines, line = [], ""
-    for word in text.split(" "):
-        if line and width(line) + 1 + width(word) > columns:
-            lines.append(line)
-            line = indent + word
+    for piece in text.split(at):
+        if line and width(line + at + piece + at.rstrip()) > columns:
+            lines.append(line + at.rstrip())
+            line = piece
         else:
-            line = f"{line} {word}" if line else word
-    return [*lines, line] if line else lines
+            line = f"{line}{at}{piece}" if line else piece
+    return [*lines, line]

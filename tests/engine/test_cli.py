@@ -321,7 +321,8 @@ def test_tables_align_and_fit():
     lines = table(("name", "n", "none"), [("二つ", "1", "-"), ("b" * 100, "22", "-")], columns=30)
     assert {width(line) for line in lines} == {30}
     assert "none" not in lines[0]
-    assert wrap("one two three", 7, "  ") == ["one two", "  three"]
+    assert wrap("one two three", 7) == ["one two", "three"]
+    assert wrap("one 1, two 2, three 3", 14, ", ") == ["one 1, two 2,", "three 3"]
 
 
 def test_colour_only_on_a_terminal(monkeypatch):
