@@ -56,7 +56,9 @@ def show(value: object, limit: int = 40) -> str:
     if isinstance(value, int):
         return str(value) if value.bit_length() <= 64 else f"a whole number of {value.bit_length()} bits"
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else ("NaN" if math.isnan(value) else "infinity")
+        if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
     if isinstance(value, (list, tuple)):
         return "a list"
     if isinstance(value, dict):

@@ -41,11 +41,17 @@ def lint(design: Design) -> list[Finding]:
 def _dead_ends(design: Design) -> Iterator[Finding]:
     if design.nodes and not design.sources:
         yield Finding("error", "", "nothing sends requests: there is no traffic source")
+    # What was set aside may lie: a queue that is fed by dead letters alone needs no consumer.
+    fed = {edge.target for edge in design.edges if not edge.effective()["dead_letter"]}
     for node in design.nodes:
         out = design.out_edges(node.id)
         if node.is_source and not out:
             yield Finding("error", node.id, "sends its requests nowhere: it has no connection")
-        elif node.plan == "queue" and not any(not edge.effective()["dead_letter"] for edge in out):
+        elif (
+            node.plan == "queue"
+            and node.id in fed
+            and not any(not edge.effective()["dead_letter"] for edge in out)
+        ):
             yield Finding("error", node.id, "has no consumer: its messages are never taken out")
         elif node.plan == "one_of" and not out:
             yield Finding("error", node.id, "has no target to pick: every call through it fails")

@@ -47,7 +47,9 @@ class Design:
         attempt: bool = False,
         paths: Mapping[str, str] | None = None,
     ) -> None:
-        """`paths` says where the file names a node or an edge, by its id, where that is not `nodes[3]`."""
+        """`paths` says where a node or edge comes from that is not at `nodes[3]` of the file, by its id, and
+        where its settings do, by `id.settings`.
+        """
         self.name = check_text(name, "name")
         self.seed: int = _header("seed", seed)
         self.duration_s: float = _header("duration_s", duration_s)
@@ -192,7 +194,7 @@ class Design:
                 into[item.id] = item
         for id, values in self._grouped(change.set, nodes, edges, join(path, "set") if path else "").items():
             here = join(join(path, "set") if path else "", id)
-            paths[id] = here
+            paths[f"{id}.settings"] = here
             if id in nodes:
                 nodes[id] = _reset_node(nodes[id], values, here)
             else:
@@ -251,7 +253,7 @@ class Design:
                 )
             if not edge.settings:
                 continue
-            here = join(at(index, edge), "settings")
+            here = _settings_path(edge.id, "edges", index, paths)
             plan = self._nodes[edge.source].plan
             if edge.settings.get("checkpoint") and plan != "loop":
                 raise DesignError(
@@ -266,7 +268,7 @@ class Design:
         for index, edge in enumerate(self._edges.values()):
             if "fallback" not in edge.settings:
                 continue
-            path = join(paths.get(edge.id, f"edges[{index}]"), "settings.fallback")
+            path = join(_settings_path(edge.id, "edges", index, paths), "fallback")
             id = edge.settings["fallback"]
             if id not in self._edges or self._edges[id].source != edge.source:
                 hint = nearest(id, [other.id for other in self.out_edges(edge.source) if other is not edge])
@@ -339,8 +341,12 @@ class Design:
                     raise DesignError(
                         f"makes about {total:,.0f} {what}{during} of the whole design; allowed are "
                         f"{MOST_IN_ALL[what]:,.0f}",
-                        paths.get(node.id, f"nodes[{index}].settings"),
+                        _settings_path(node.id, "nodes", index, paths),
                     )
+
+
+def _settings_path(id: str, part: str, index: int, paths: Mapping[str, str]) -> str:
+    return paths.get(f"{id}.settings") or join(paths.get(id, f"{part}[{index}]"), "settings")
 
 
 def _header(name: str, value: object) -> object:
