@@ -89,3 +89,12 @@ def nearest(name: object, known: Iterable[str], limit: int = 8) -> str:
 def unknown(what: str, name: object, known: Iterable[str], of: str = "") -> str:
     """`unknown setting 'slot' of 'app-service'; did you mean 'slots'?`"""
     return f"unknown {what} {show(name)}{of and ' of ' + of}; {nearest(name, known)}"
+
+
+def check_encodable(text: str, path: str) -> None:
+    """Refuses text that cannot be written to any file.  Raises DesignError at `path`."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise DesignError("holds half of a surrogate pair, which is no character", path) from None

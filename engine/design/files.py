@@ -102,14 +102,18 @@ def save(design: Design, path: str | os.PathLike[str]) -> None:
             try:
                 load(path)
             except DesignError as error:
-                why = join(error.path, error.text) if not error.path else f"{error.path}: {error.text}"
+                why = f"{error.path}: {error.text}" if error.path else error.text
                 raise DesignError(
                     f"is kept as it is, because it cannot be read ({why}); choose another name",
                     file=str(path),
                 ) from None
         _replace(path, dumps(design, fmt, path.parent).encode())
-    except OSError as error:
-        raise DesignError(f"cannot be written: {error.strerror or error}", file=str(path)) from None
+    except DesignError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        # A zero byte in the name is a ValueError, links that lead in a circle are a RuntimeError.
+        why = getattr(error, "strerror", None) or error
+        raise DesignError(f"cannot be written: {why}", file=str(path)) from None
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.design.catalogue import Kind
-from engine.design.errors import DesignError, join, show, to_key, unknown
+from engine.design.errors import DesignError, check_encodable, join, show, to_key, unknown
 from engine.design.settings import EDGE, EDGE_DEFAULTS, POSITION, Setting, check_together
 
 MAX_LABEL = 200
@@ -35,6 +35,7 @@ def check_id(value: object, path: str, edge: bool = False) -> str:
 def check_text(value: str, path: str, most: int = MAX_LABEL) -> str:
     if len(value) > most:
         raise DesignError(f"is {len(value):,} characters long; allowed are {most:,}", path)
+    check_encodable(value, path)
     return value
 
 

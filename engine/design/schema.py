@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from engine.design.errors import DesignError, join, show, to_key, unknown
+from engine.design.errors import DesignError, check_encodable, join, show, to_key, unknown
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_DEPTH = 32
@@ -260,19 +260,25 @@ def _bounded_toml(text: str) -> str:
     return text
 
 
+class _Twice(dict):
+    """A JSON table that names `key` twice; where it stands is known only once all has been read."""
+
+    key: str
+
+
 def _json(text: str) -> object:
-    def pairs(items: list[tuple[str, object]]) -> dict:
-        table = dict(items)
-        if len(table) != len(items):
-            seen: set[str] = set()
-            twice = next(key for key, _ in items if key in seen or seen.add(key))
-            raise DesignError(f"names the key {show(twice)} twice in one table")
+    # NaN and Infinity are read as they stand, so that the value's range refuses them at their path.
+    return json.loads(text, object_pairs_hook=_table)
+
+
+def _table(items: list[tuple[str, object]]) -> dict:
+    table = dict(items)
+    if len(table) == len(items):
         return table
-
-    def constant(word: str) -> object:
-        raise DesignError(f"holds {word}, which is no number; allowed are finite numbers")
-
-    return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+    seen: set[str] = set()
+    twice = _Twice(table)
+    twice.key = next(key for key, _ in items if key in seen or seen.add(key))
+    return twice
 
 
 def _check_tree(raw: dict) -> None:
@@ -282,24 +288,18 @@ def _check_tree(raw: dict) -> None:
         value, path, depth = stack.pop()
         if depth > MAX_DEPTH:
             raise DesignError(_TOO_DEEP, re.split(r"[.[]", path)[0])
+        if isinstance(value, _Twice):
+            raise DesignError(f"names the key {show(value.key)} twice in one table", path)
         if isinstance(value, dict):
             for key, item in value.items():
-                if not key.isascii():
-                    _encodable(key, path)
+                check_encodable(key, path)
                 if isinstance(item, (dict, list)):
                     stack.append((item, join(path, key[:60]), depth + 1))
-                elif isinstance(item, str) and not item.isascii():
-                    _encodable(item, join(path, key[:60]))
+                elif isinstance(item, str):
+                    check_encodable(item, join(path, key[:60]))
         else:
             for index, item in enumerate(value):
                 if isinstance(item, (dict, list)):
                     stack.append((item, f"{path}[{index}]", depth + 1))
-                elif isinstance(item, str) and not item.isascii():
-                    _encodable(item, f"{path}[{index}]")
-
-
-def _encodable(text: str, path: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise DesignError("holds half of a surrogate pair, which is no character", path) from None
+                elif isinstance(item, str):
+                    check_encodable(item, f"{path}[{index}]")

@@ -49,6 +49,8 @@ def test_a_list_is_no_design():
 
 
 def test_a_key_twice():
+    error = refused('{"format": 1, "nodes": [{"id": "a", "kind": "app-service", "id": "b"}]}')
+    assert str(error) == "my.json: nodes[0]: names the key 'id' twice in one table"
     assert refused('{"format": 1, "seed": 1, "seed": 2}').text == "names the key 'seed' twice in one table"
     error = refused("format = 1\nseed = 1\nseed = 2\n", "toml")
     assert error.text == "is no valid TOML: a key stands twice in one table (at line 3, column 9)"
@@ -212,6 +214,11 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
         save(old, tmp_path / "no" / "such" / "folder.json")
     with pytest.raises(DesignError, match="no ending that says what it is"):
         save(old, tmp_path / "mine.txt")
+    with pytest.raises(DesignError, match="cannot be written"):
+        save(old, "a\0b.json")
+    (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
+    with pytest.raises(DesignError, match="cannot be written"):
+        save(old, tmp_path / "loop.json")
     with pytest.raises(DesignError, match="is kept as it is"):
         (tmp_path / "folder.json").mkdir()
         save(old, tmp_path / "folder.json")

@@ -25,7 +25,7 @@ KINDS = catalogue()
 
 
 def lab(nodes: dict[str, str], *edges: str, **settings: dict) -> Design:
-    """A design of kinds by id, edges as `users->app`, settings by id; nobody retries or gives up unless set."""
+    """A design of kinds by id, edges as `users->app`, settings by id; unless set, nobody retries."""
     made = []
     for id, kind in nodes.items():
         quiet = {"timeout_ms": 0, "retries": 0}
