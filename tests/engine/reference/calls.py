@@ -297,3 +297,5 @@ class Calls:
             instance.since = instance.warm_from = self.clock.now
         node.refresh_capacity(self.clock.now)
         self.start_waiting(node)
+        if node.messages is not None:
+            node.messages.offer()
