@@ -259,6 +259,14 @@ def test_the_door(tmp_path):
     assert ran.returncode == 0 and ran.stderr == "" and "objectives met" in ran.stdout
 
 
+def test_the_wrong_python_is_told_what_to_do(tmp_path):
+    # -S: a Python without the installed packages, as the system's is
+    command = [sys.executable, "-S", str(ROOT / "main.py"), "problems"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and "README.md" in done.stderr
+
+
 def test_a_closed_pipe_is_no_error(tmp_path):
     command = [sys.executable, str(ROOT / "main.py"), "components", "--json", "-"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as child:
