@@ -72,10 +72,27 @@ def load():
 
 def compile_now() -> None:
     """Compiles (or loads) the kernel by running the smallest possible state once, and notes that it is there."""
+    import gc
+
+    from engine.kernel.lean import lean
     from engine.run.simulation import warm_up
 
-    warm_up()
+    gc.disable()
+    try:
+        with lean():
+            warm_up(load())
+    except Exception:  # numba has changed inside: compile the ordinary way, in a new process
+        code = (
+            "from engine.kernel import build; from engine.run import simulation as s; s.warm_up(build.load())"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
     (cache_folder() / "ready").write_text("compiled\n", encoding="utf-8")
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a child that has to find this package."""
+    path = [str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 
 def ensure(progress: Callable[[float], None] | None = None) -> None:
@@ -83,10 +100,9 @@ def ensure(progress: Callable[[float], None] | None = None) -> None:
     if ready():
         return
     started = time.monotonic()
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])}
     child = subprocess.Popen(
         [sys.executable, "-c", "from engine.kernel.build import compile_now; compile_now()"],
-        env=env,
+        env=_environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )

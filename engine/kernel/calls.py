@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.kernel import rng
 from engine.kernel.events import NORMAL, TIMEOUT, lane_put, later, soon
-from engine.kernel.memory import call, edge, fill, inst, kernel, level, node
+from engine.kernel.memory import call, edge, fill, inlined, inst, kernel, level, node
 from engine.kernel.metrics import cpu_touch, observe, observe_wait, tally, touch
 from engine.program import layout as L
 
@@ -16,7 +16,7 @@ ROOT = -2  # `parent` of a request; -1: nobody waits for this call
 
 
 # --- records -----------------------------------------------------------------------------------------------------
-@kernel
+@inlined
 def alloc(w):
     """A call record off the free list; the caller of the kernel keeps enough of them."""
     c = w.free
@@ -38,7 +38,7 @@ def alloc(w):
     return c
 
 
-@kernel
+@inlined
 def release(w, c):
     a = call(w, c)
     a.gen += 1
@@ -48,7 +48,7 @@ def release(w, c):
     w.calls_live -= 1
 
 
-@kernel
+@inlined
 def adopt(w, p, c):
     """Makes c the youngest open attempt of p."""
     a = call(w, c)
@@ -63,7 +63,7 @@ def adopt(w, p, c):
     b.kid_tail = c
 
 
-@kernel
+@inlined
 def detach(w, c):
     """Takes c from its caller, who no longer waits for it."""
     a = call(w, c)
@@ -82,7 +82,7 @@ def detach(w, c):
 
 
 # --- sending -----------------------------------------------------------------------------------------------------
-@kernel
+@inlined
 def inherit(w, c, p, x):
     """A new call over edge x on behalf of p: node, class, key, priority, depth."""
     a = call(w, c)
@@ -154,7 +154,7 @@ def refused(w, p, x, attempt, reason):
 
 
 # --- capacity ----------------------------------------------------------------------------------------------------
-@kernel
+@inlined
 def pick_instance(w, n):
     """The live instance with the fewest busy slots that has one free, lowest index on ties; -1: none."""
     if n.inst_cap == 1:
@@ -335,7 +335,7 @@ def take_quota(w, n):
     return True
 
 
-@kernel
+@inlined
 def refusal(w, n, a):
     """Why a call is not let in, or -1. The order of the checks is part of the rules."""
     if a.depth > L.MAX_DEPTH:
@@ -357,7 +357,7 @@ def refusal(w, n, a):
     return -1
 
 
-@kernel
+@inlined
 def deliver(w, c):
     """The call arrives at its component."""
     a = call(w, c)

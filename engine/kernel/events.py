@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.kernel.memory import agenda, call, event, item, kernel, lane
+from engine.kernel.memory import agenda, call, event, inlined, item, kernel, lane
 from engine.program import layout as L
 
 KIND = 63
@@ -68,7 +68,7 @@ def heap_fix(w, n, t, key, ident, gen):
     d.gen = gen
 
 
-@kernel
+@inlined
 def heap_drop(w):
     """Takes the first event away."""
     n = w.heap_n - 1
@@ -122,7 +122,7 @@ def lane_put(w, ln, t, top, kind, ident, gen):
         heap_put(w, t, (key & ~KIND) | L.E_LANE, np.int64(ln), np.int64(0))
 
 
-@kernel
+@inlined
 def lane_next(w, ln):
     """The lane's head has been taken: brings the next live entry into the heap's root, or empties the root."""
     q = lane(w, ln)
@@ -143,7 +143,7 @@ def lane_next(w, ln):
         heap_drop(w)
 
 
-@kernel
+@inlined
 def soon(w, kind, ident, gen):
     """What follows at this very instant, after what was put before it."""
     e = agenda(w, (w.agenda_head + w.agenda_n) & w.agenda_mask)

@@ -10,11 +10,11 @@ import numpy as np
 from engine.kernel import faults, metrics, plans, queues, traffic
 from engine.kernel.calls import deliver, end_call, on_cpu
 from engine.kernel.events import KIND, heap_drop, lane_next
-from engine.kernel.memory import OPTIONS, agenda, call, edge, event, item, kernel, lane, node, when
+from engine.kernel.memory import OPTIONS, agenda, call, edge, event, inlined, item, kernel, lane, node, when
 from engine.program import layout as L
 
 
-@kernel
+@inlined
 def short_of_room(w):
     """Which array has to grow before the next step may run, or -1."""
     live = w.calls_live
@@ -33,12 +33,12 @@ def short_of_room(w):
     return -1
 
 
-@kernel
+@inlined
 def set_stop(w):
     w.stop = min(w.until, min(w.next_frame, w.next_mark))
 
 
-@kernel
+@inlined
 def on_worked(w, c):
     """A call's own work is done: its own error, then its plan. Returns a call to advance, or -1."""
     a = call(w, c)
@@ -49,10 +49,13 @@ def on_worked(w, c):
         if plans.rng.uniform(w, 3 * i) < from_self:
             end_call(w, c, 0, L.R_ERROR, i)
             return np.int64(-1)
+    if n.plan == L.P_ALL and n.plan_n == 0:
+        end_call(w, c, 1, 0, i)
+        return np.int64(-1)
     return plans.begin_plan(w, c)
 
 
-@kernel
+@inlined
 def on_answer(w, c):
     a = call(w, c)
     if a.state != L.S_REFUSED and edge(w, a.edge).cut > 0:
@@ -85,7 +88,7 @@ def boundary(w):
     set_stop(w)
 
 
-@kernel
+@inlined
 def dispatch(w, kind, c, gen):
     """One event. Returns a call to advance, or -1."""
     if kind <= L.E_WORKED or (kind >= L.E_TIMEOUT and kind <= L.E_HEDGE) or kind == L.E_RESUME:
@@ -146,7 +149,7 @@ def dispatch(w, kind, c, gen):
     return np.int64(-1)
 
 
-@kernel
+@inlined
 def take(w):
     """Pops the first event of the heap or of the lane whose head is first; its kind, id and generation."""
     top = event(w, 0)
@@ -173,7 +176,7 @@ def advance(ws, op, arg, extra):
 
     ws: the SIM array, addresses bound. op: OP_RUN, or OP_TOUCH (settings of node `arg` will change), OP_APPLY (they have;
     `extra`: its number of instances too), OP_FAULT (fault `arg` is new), OP_START (first events). Returns ST_UNTIL, ST_DONE, ST_GROW (array
-    `w.need` is short), ST_FRAMES (the frame buffer is full) or ST_EVENTS (`max_events` reached).
+    `w.need` is short), ST_FRAMES (the frame buffer is full), ST_EVENTS (`max_events` steps made) or ST_STUCK (time does not move on).
     """
     w = ws[0]
     if op == L.OP_TOUCH:
@@ -195,13 +198,22 @@ def advance(ws, op, arg, extra):
         return L.ST_UNTIL
     set_stop(w)
     count = np.int64(0)
+    steps = np.int64(0)
     while True:
         lack = short_of_room(w)
         if lack >= 0:
             w.events += count
             w.need = np.int64(lack)
             return L.ST_GROW
+        if steps >= w.max_events:
+            w.events += count
+            return L.ST_EVENTS
+        steps += 1
         if w.agenda_n > 0:
+            w.steps += 1
+            if w.steps > L.STUCK:
+                w.events += count
+                return L.ST_STUCK
             e = agenda(w, w.agenda_head)
             w.agenda_head = (w.agenda_head + 1) & w.agenda_mask
             w.agenda_n -= 1
@@ -228,13 +240,10 @@ def advance(ws, op, arg, extra):
                 if reached >= w.until:
                     return L.ST_UNTIL
                 continue
-            if count >= w.max_events:
-                w.events += count
-                return L.ST_EVENTS
             count += 1
+            w.steps = 0
             kind, c, gen = take(w)
         w.spent = 0
         a = dispatch(w, kind, c, gen)
         if a >= 0:
-            plans.advance(w, a)
-
+            plans.carry_on(w, a)

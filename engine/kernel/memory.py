@@ -24,6 +24,7 @@ try:
 except Exception:  # pragma: no cover - depends on the numba version
     pass
 kernel = numba.njit(**OPTIONS)
+inlined = numba.njit(**OPTIONS, forceinline=True)  # the short ones on the path of every call
 
 _I8 = ir.IntType(8)
 _I64 = ir.IntType(64)
@@ -95,15 +96,15 @@ frame = _record("frame", L.FRAME)
 fnode = _record("fnode", L.FNODE)
 fedge = _record("fedge", L.FEDGE)
 mark = _record("mark", L.NODE)
+tallies = _record("cnt", L.TALLIES)
+freason = _record("freason", L.TALLIES)
 
 adj, _ = _cells("adj", types.int32, 4)
 cnt, set_cnt = _cells("cnt", types.int64, 8)
 hist, set_hist = _cells("hist", types.int64, 8)
 whist, set_whist = _cells("whist", types.int32, 4)
-woct, set_woct = _cells("woct", types.int32, 4)
-began, set_began = _cells("began", types.int64, 8)
+woct, set_woct = _cells("woct", types.int64, 8)  # which of an octave's 64 buckets are not empty
 origin, set_origin = _cells("origin", types.int64, 8)
-freason, set_freason = _cells("freason", types.int64, 8)
 wheel, set_wheel = _cells("wheel", types.int32, 4)
 ugrid, set_ugrid = _cells("ugrid", types.float64, 8)
 level, _ = _cells("level", types.int32, 4)

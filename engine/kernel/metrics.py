@@ -16,19 +16,18 @@ from engine.kernel.memory import (
     fnode,
     frame,
     freason,
-    began,
     hist,
+    inlined,
     kernel,
     mark,
     node,
     set_cnt,
-    set_freason,
     set_hist,
+    set_ugrid,
     set_whist,
     set_woct,
-    sub,
+    tallies,
     ugrid,
-    set_ugrid,
     whist,
     woct,
 )
@@ -39,7 +38,7 @@ H_LOW = 2.0**L.H_MIN_EXP
 H_LAST = L.H_SIZE - 1
 
 
-@kernel
+@inlined
 def bucket(v):
     """The histogram bucket of a duration in seconds."""
     if v < H_LOW:
@@ -58,14 +57,14 @@ def bucket_value(b):
     return math.ldexp(1.0 + (part + 0.5) / 64.0, np.int32(octave + L.H_MIN_EXP))
 
 
-@kernel
+@inlined
 def tally(w, i, counted, k):
     """Adds one to counter k of node i; `counted` says which side of the warm-up the call arrived on."""
-    at = (2 * np.int64(i) + counted) * L.CNT + k
+    at = np.int64(i) * L.TALLY + counted * L.CNT + k
     set_cnt(w, at, cnt(w, at) + 1)
 
 
-@kernel
+@inlined
 def observe(w, i, v, counted):
     """A sojourn (for a source: a success's latency) into the run's and the window's histogram."""
     b = bucket(v)
@@ -78,11 +77,11 @@ def observe(w, i, v, counted):
     at = i * L.H_SIZE + b
     set_whist(w, at, whist(w, at) + 1)
     at = i * (L.H_OCTAVES + 1) + ((b + 63) >> 6)
-    set_woct(w, at, woct(w, at) + 1)
+    set_woct(w, at, woct(w, at) | (np.int64(1) << ((b + 63) & 63)))
     n.w_n += 1
 
 
-@kernel
+@inlined
 def observe_wait(w, i, v):
     n = node(w, i)
     n.wait_sum += v
@@ -91,7 +90,7 @@ def observe_wait(w, i, v):
     set_hist(w, at, hist(w, at) + 1)
 
 
-@kernel
+@inlined
 def touch(w, n):
     """Brings a node's time integrals up to now; called before anything they integrate changes."""
     dt = w.now - n.last
@@ -146,48 +145,43 @@ def cpu_history(w, n, t):
 
 
 @kernel
-def window_rank(w, i, rank):
-    """The value at a rank (1 = smallest) of the window's histogram."""
-    left = rank
-    off = i * (L.H_OCTAVES + 1)
-    o = np.int64(0)
-    while o < L.H_OCTAVES and woct(w, off + o) < left:
-        left -= woct(w, off + o)
-        o += 1
-    b = (o - 1) * 64 + 1
-    if o == 0:
-        return 0.0
-    at = i * L.H_SIZE
-    last = b + 63
-    while b < last and whist(w, at + b) < left:
-        left -= whist(w, at + b)
-        b += 1
-    return bucket_value(b)
-
-
-@kernel
 def close_window(w, i, n):
     """Percentiles of the second that has passed, then an empty window. NaN where there was no sample."""
     total = np.int64(n.w_n)
+    n.w50 = np.nan
+    n.w95 = np.nan
+    n.w99 = np.nan
     if total == 0:
-        n.w50 = np.nan
-        n.w95 = np.nan
-        n.w99 = np.nan
         return
-    n.w50 = window_rank(w, i, (total * 50 + 99) // 100)
-    n.w95 = window_rank(w, i, (total * 95 + 99) // 100)
-    n.w99 = window_rank(w, i, (total * 99 + 99) // 100)
+    n.w_n = 0
+    r50 = (total * 50 + 99) // 100
+    r95 = (total * 95 + 99) // 100
+    r99 = (total * 99 + 99) // 100
     off = i * (L.H_OCTAVES + 1)
     at = i * L.H_SIZE
-    for o in range(L.H_OCTAVES + 1):
-        if woct(w, off + o) > 0:
+    seen = np.int64(0)
+    o = np.int64(0)
+    while seen < total:
+        mask = woct(w, off + o)
+        if mask != 0:
             set_woct(w, off + o, 0)
-            if o == 0:
-                set_whist(w, at, 0)
-            else:
-                for b in range((o - 1) * 64 + 1, o * 64 + 1):
-                    set_whist(w, at + b, 0)
-    n.w_n = 0
+            while mask != 0:
+                low = mask & -mask
+                mask ^= low
+                b = ((bits(np.float64(low)) >> 52) & 2047) - 1023 + o * 64 - 63
+                m = np.int64(whist(w, at + b))
+                set_whist(w, at + b, 0)
+                if seen < r99:
+                    upto = seen + m
+                    v = bucket_value(b)
+                    if seen < r50 and upto >= r50:
+                        n.w50 = v
+                    if seen < r95 and upto >= r95:
+                        n.w95 = v
+                    if upto >= r99:
+                        n.w99 = v
+                seen += m
+        o += 1
 
 
 @kernel
@@ -212,9 +206,6 @@ def take_frame(w):
     f = frame(w, k)
     f.t = w.now
     f.events = w.events
-    offered = np.int64(0)
-    good = np.int64(0)
-    bad = np.int64(0)
     for i in range(w.nodes):
         n = node(w, i)
         touch(w, n)
@@ -223,17 +214,8 @@ def take_frame(w):
         if whole:
             close_window(w, i, n)
         q = fnode(w, k * w.nodes + i)
-        at = 2 * i * L.CNT
-        q.offered = cnt(w, at) + cnt(w, at + L.CNT)
-        q.succeeded = cnt(w, at + 1) + cnt(w, at + L.CNT + 1)
-        failed = np.int64(0)
-        r = (k * w.nodes + i) * 2 * L.NR
-        for j in range(L.NR):
-            v = cnt(w, at + 2 + j) + cnt(w, at + L.CNT + 2 + j)
-            failed += v
-            set_freason(w, r + j, v)
-            set_freason(w, r + L.NR + j, began(w, i * L.NR + j))
-        q.failed = failed
+        r = freason(w, k * w.nodes + i)
+        copy_record(r, tallies(w, i))
         q.retries = n.retries_sent
         q.crashes = n.crashes
         q.backlog = n.backlog
@@ -253,13 +235,6 @@ def take_frame(w):
         q.live = n.live
         q.breaker = n.br_state
         q.samples = n.w_n
-        if n.plan == L.P_SOURCE:
-            offered += q.offered
-            good += q.succeeded
-            bad += q.failed
-    f.offered = offered
-    f.succeeded = good
-    f.failed = bad
     f.in_flight = w.open_requests
     for x in range(w.edges):
         e = edge(w, x)

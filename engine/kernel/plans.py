@@ -22,7 +22,7 @@ from engine.kernel.calls import (
     send_async,
 )
 from engine.kernel.events import later
-from engine.kernel.memory import adj, call, edge, fill, inst, kernel, node
+from engine.kernel.memory import adj, call, edge, fill, inlined, inst, kernel, node
 from engine.kernel.queues import accept_message, message_result
 from engine.kernel.traffic import request_ended, start_attempt
 from engine.kernel.windows import breaker_outcome, budget_allows, budget_first, let_through
@@ -31,7 +31,7 @@ from engine.program import layout as L
 GIVEN_UP = 32000  # an attempt number beyond every retry
 
 
-@kernel
+@inlined
 def wanted(e, a):
     """Whether an edge is meant for this class of request."""
     return e.only == L.ONLY_ANY or (e.only == L.ONLY_WRITE) == (a.cls == 1)
@@ -260,7 +260,43 @@ def next_step(w, a, n):
 
 
 @kernel
-def advance(w, p):
+def request_failed(w, p, reason, where):
+    """An attempt at a whole request failed: the source retries or gives up."""
+    b = call(w, p)
+    n = node(w, b.node)
+    if reason != L.R_TOO_DEEP and b.tries <= n.retries and budget_allows(w, n):
+        b.state = L.S_BACKOFF
+        b.gen += 1
+        d = backoff(w, np.int64(b.node), n, np.int64(b.tries))
+        later(w, w.now + d, L.E_RETRY, p, b.gen)
+    else:
+        request_ended(w, p, 0, reason, where)
+
+
+@kernel
+def backoff(w, i, n, attempt):
+    """Seconds before attempt + 1."""
+    d = n.backoff_s * n.factor ** (attempt - 1)
+    if n.backoff_max_s > 0.0 and d > n.backoff_max_s:
+        d = n.backoff_max_s
+    if n.jitter > 0.0 and d > 0.0:
+        d *= 1.0 - n.jitter + 2.0 * n.jitter * rng.uniform(w, 3 * i)
+    return d
+
+
+@kernel
+def serves(w, n, a):
+    """Whether any edge of a source is meant for this class of request: one that goes nowhere has not succeeded."""
+    if n.plan_n == 1:
+        return wanted(edge(w, adj(w, n.plan_off)), a)
+    for j in range(n.plan_n):
+        if wanted(edge(w, adj(w, n.plan_off + j)), a):
+            return True
+    return False
+
+
+@kernel
+def carry_on(w, p):
     """Carries a call's plan on until it has to wait for something or is done."""
     a = call(w, p)
     i = np.int64(a.node)
@@ -276,7 +312,10 @@ def advance(w, p):
                 if not next_step(w, a, n):
                     continue
             if n.plan == L.P_SOURCE:
-                request_ended(w, p, 1, 0, i)
+                if serves(w, n, a):
+                    request_ended(w, p, 1, 0, i)
+                else:
+                    request_failed(w, p, L.R_UNAVAILABLE, i)
             else:
                 end_call(w, p, 1, 0, i)
             return
@@ -304,7 +343,7 @@ def advance(w, p):
         return
 
 
-@kernel
+@inlined
 def begin_plan(w, c):
     """The call's own work is done and it survived it: its component's plan begins. Returns c to advance, or -1."""
     a = call(w, c)
@@ -413,31 +452,6 @@ def plan_failed(w, p, reason, where):
 
 
 @kernel
-def request_failed(w, p, reason, where):
-    """An attempt at a whole request failed: the source retries or gives up."""
-    b = call(w, p)
-    n = node(w, b.node)
-    if reason != L.R_TOO_DEEP and b.tries <= n.retries and budget_allows(w, n):
-        b.state = L.S_BACKOFF
-        b.gen += 1
-        d = backoff(w, np.int64(b.node), n, np.int64(b.tries))
-        later(w, w.now + d, L.E_RETRY, p, b.gen)
-    else:
-        request_ended(w, p, 0, reason, where)
-
-
-@kernel
-def backoff(w, i, n, attempt):
-    """Seconds before attempt + 1."""
-    d = n.backoff_s * n.factor ** (attempt - 1)
-    if n.backoff_max_s > 0.0 and d > n.backoff_max_s:
-        d = n.backoff_max_s
-    if n.jitter > 0.0 and d > 0.0:
-        d *= 1.0 - n.jitter + 2.0 * n.jitter * rng.uniform(w, 3 * i)
-    return d
-
-
-@kernel
 def on_resume(w, p):
     """The agent goes on at the step after its last save."""
     a = call(w, p)
@@ -446,7 +460,7 @@ def on_resume(w, p):
     a.phase = 0
     a.pos = 0
     a.left = -1
-    advance(w, p)
+    carry_on(w, p)
 
 
 @kernel
@@ -471,7 +485,7 @@ def call_failed(w, p, base, reason, where):
     return np.int64(-1)
 
 
-@kernel
+@inlined
 def call_succeeded(w, p):
     """A call of p has succeeded. Returns p to advance, or -1."""
     b = call(w, p)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.kernel import rng
 from engine.kernel.calls import alloc, end_call, release, send, send_async
 from engine.kernel.events import later, soon
 from engine.kernel.memory import adj, call, edge, kernel, node, sub
-from engine.kernel import rng
 from engine.program import layout as L
 
 
@@ -97,6 +97,7 @@ def hand_over(w, n, s, x):
     b.q_next = -1
     n.backlog -= 1
     b.attempt += 1
+    b.t_start = w.now
     if n.partitions > 0:
         s.blocked = 1
     w.spent += 1
@@ -176,9 +177,12 @@ def message_result(w, m, ok):
     at = np.int64(b.pos)
     s = sub(w, at)
     if not ok and (n.max_receives == 0 or b.attempt < n.max_receives):
-        if n.redeliver_s > 0.0:
+        wait = n.redeliver_s
+        if wait <= 0.0 and b.t_start == w.now:
+            wait = L.LEAST_PAUSE
+        if wait > 0.0:
             n.backlog += 1
-            later(w, w.now + n.redeliver_s, L.E_REDELIVER, m, b.gen)
+            later(w, w.now + wait, L.E_REDELIVER, m, b.gen)
         else:
             s.blocked = 0
             enqueue(w, n, m, n.partitions > 0)

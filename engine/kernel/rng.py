@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from engine.kernel.memory import kernel, stream, zig
+from engine.kernel.memory import inlined, kernel, stream, zig
 from engine.program import layout as L
 
 U11, U17, U45, U19 = np.uint64(11), np.uint64(17), np.uint64(45), np.uint64(19)
@@ -52,7 +52,7 @@ def seed_streams(streams: np.ndarray, seed: int) -> None:
         streams[i] = tuple(words)
 
 
-@kernel
+@inlined
 def bits64(w, s):
     r = stream(w, s)
     a, b, c, d = r.a, r.b, r.c, r.d

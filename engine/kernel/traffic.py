@@ -16,15 +16,16 @@ from engine.kernel.calls import ROOT, alloc, release, take_quota
 from engine.kernel.events import TIMEOUT, lane_put, later
 from engine.kernel.memory import (
     adj,
-    began,
     call,
+    cnt,
     goal,
     hist,
+    inlined,
     kernel,
     node,
     origin,
     segment,
-    set_began,
+    set_cnt,
     set_hist,
     set_origin,
     set_tick,
@@ -65,7 +66,7 @@ def solve(w, s, t, exposure):
     return math.inf
 
 
-@kernel
+@inlined
 def settle_pointer(w, s, t):
     """Moves the segment pointer up to time t."""
     while True:
@@ -107,8 +108,11 @@ def plan_arrival(w, k, s):
     """Schedules the arrival that the remaining exposure leads to."""
     s.gen += 1
     if s.factor > 0.0:
-        settle_pointer(w, s, s.from_t)
-        t = solve(w, s, s.from_t, s.left / s.factor)
+        if s.flat > 0.0:
+            t = s.from_t + s.left / (s.factor * s.flat)
+        else:
+            settle_pointer(w, s, s.from_t)
+            t = solve(w, s, s.from_t, s.left / s.factor)
         if t <= s.stop:
             later(w, t, L.E_ARRIVE, k, s.gen)
 
@@ -164,13 +168,16 @@ def start_source(w, k):
 @kernel
 def think(w, k, s, t):
     """A user thinks from time t on, then asks again."""
-    t += s.think * rng.exponential(w, 3 * np.int64(s.node) + 1)
+    pause = s.think * rng.exponential(w, 3 * np.int64(s.node) + 1)
+    if s.think <= 0.0 and s.asked_at == w.now:
+        pause = L.LEAST_PAUSE
+    t += pause
     if t <= s.stop:
         later(w, t, L.E_USER, k, s.gen)
 
 
 # --- requests ----------------------------------------------------------------------------------------------------
-@kernel
+@inlined
 def new_request(w, k, s):
     """A request begins. Returns it to advance, or -1."""
     i = np.int64(s.node)
@@ -182,6 +189,7 @@ def new_request(w, k, s):
         if s.mode == L.T_USERS:
             think(w, k, s, w.now)
         return np.int64(-1)
+    s.asked_at = w.now
     c = alloc(w)
     a = call(w, c)
     a.node = i
@@ -211,7 +219,7 @@ def new_request(w, k, s):
     return start_attempt(w, c)
 
 
-@kernel
+@inlined
 def start_attempt(w, c):
     """One attempt at the whole request; the source's patience begins."""
     a = call(w, c)
@@ -242,8 +250,8 @@ def request_ended(w, c, ok, reason, where):
         observe(w, i, took, a.counted)
     else:
         tally(w, i, a.counted, 2 + reason)
-        at = np.int64(where) * L.NR + reason
-        set_began(w, at, began(w, at) + 1)
+        at = np.int64(where) * L.TALLY + L.BEGAN + reason
+        set_cnt(w, at, cnt(w, at) + 1)
         if a.counted:
             at = k * w.nodes + where
             set_origin(w, at, origin(w, at) + 1)
@@ -267,7 +275,7 @@ def request_ended(w, c, ok, reason, where):
         think(w, k, s, w.now)
 
 
-@kernel
+@inlined
 def on_arrive(w, k, gen):
     """An open-loop arrival. Returns a request to advance, or -1."""
     s = source(w, k)

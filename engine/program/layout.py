@@ -116,7 +116,9 @@ ONLY_ANY, ONLY_READ, ONLY_WRITE = range(3)
 
 # --- what a kernel call is asked for, and what it answers ---
 OP_RUN, OP_TOUCH, OP_APPLY, OP_FAULT, OP_START = range(5)
-ST_UNTIL, ST_DONE, ST_GROW, ST_FRAMES, ST_EVENTS = range(5)
+ST_UNTIL, ST_DONE, ST_GROW, ST_FRAMES, ST_EVENTS, ST_STUCK = range(6)
+STUCK = 100_000_000  # steps at one instant after which the clock counts as stuck
+LEAST_PAUSE = 1e-3  # s: what would repeat for ever at one instant waits this long instead
 (G_CALLS, G_HEAP, G_AGENDA, G_LANE, G_FILLS) = range(5)
 
 # --- histograms: log-linear, 64 steps an octave, mid-point error under 0.8 % ---
@@ -129,7 +131,9 @@ UGRID = 1024  # grid of the CPU history, a power of two
 CPU_WINDOW = 5.0
 UCELL = CPU_WINDOW / 1000
 BUDGET_WINDOW = 10.0
-CNT = 16  # counters per node and side: offered, succeeded, failed by reason
+CNT = 16  # counters per node and side (before and after the warm-up): offered, succeeded, failed by reason
+BEGAN = 2 * CNT  # after both sides: requests that failed, by reason, where the failure began here
+TALLY = 3 * CNT
 FRAME_S = 0.1
 ZIG = 256
 
@@ -145,7 +149,7 @@ def _rec(text: str) -> np.dtype:
 
 
 POINTERS = (
-    "node edge call heap agenda lane item inst adj stream cnt hist whist woct seg src fault goal began origin "
+    "node edge call heap agenda lane item inst adj stream cnt hist whist woct seg src fault goal origin "
     "frame fnode fedge freason mark sub fill wheel ugrid level tick zig when"
 ).split()
 
@@ -154,7 +158,7 @@ SIM = _rec(
     + """
 f8 now until end duration warmup      # clock; where this call stops; where the run ends at the latest
 f8 next_frame next_mark stop
-i8 seq events max_events
+i8 seq events max_events steps        # steps: at this instant
 i8 heap_n heap_cap
 i8 agenda_head agenda_n agenda_mask
 i8 free calls_high calls_cap calls_live   # free list, records ever used, records in use
@@ -272,16 +276,17 @@ i8 keys
 f8 zipf z_x1 z_n z_s
 i4 prio down
 i8 ids
-f8 lat_sum
-f8 pending
+f8 asked_at
+f8 flat                               # the rate where it never changes, else 0
 """)
 FAULT = _rec("f8 at end amount\ni4 kind node edge active manual pad")
 GOAL = _rec("f8 from_t to_t within\ni8 ok bad late\ni4 hist tick_off tick_n pad\nf8 tick_t")
 SUB = _rec("i4 head tail n blocked")
 FILL = _rec("i8 key\ni4 node call")
-FRAME = _rec("f8 t\ni8 events offered succeeded failed in_flight")
+TALLIES = np.dtype([("n", np.int64, (TALLY,))], align=True)  # only ever copied whole
+FRAME = _rec("f8 t\ni8 events in_flight")
 FNODE = _rec("""
-i8 offered succeeded failed retries crashes backlog
+i8 retries crashes backlog
 f8 busy_int cap_int cpu_int cpu_cap_int queue_int
 f4 p50 p95 p99 age
 i4 in_flight busy queue live breaker samples

@@ -12,13 +12,13 @@ from engine.design.model import Design
 from engine.kernel import rng
 from engine.program import layout as L
 from engine.program.fields import edge_fields, node_fields, shed_levels, write
-from engine.program.shapes import pieces
+from engine.program.shapes import FAR, pieces
 from engine.program.state import State
 
 GOAL_METRICS = ("success_rate", "goodput_rps", "p50_ms", "p95_ms", "p99_ms", "failed", "recovery_s")
 MAX_LANES = 256
 LANE_ROOM = 256
-FRAME_BYTES = 4 << 20
+FRAME_BYTES = 192 << 10  # small enough to stay in the cache
 FAULT_ROOM = 256  # faults by hand on top of the file's
 MAX_TICKS = 2_000_000
 
@@ -87,7 +87,16 @@ def lower(design: Design, seed: int | None = None, until_s: float | None = None)
         r = node[k]
         s = settings[k]
         write(r, node_fields(n.plan, s))
-        for name in ("q_head", "q_tail", "cpu_head", "cpu_tail", "age_head", "age_tail", "dead_letter", "fb_any"):
+        for name in (
+            "q_head",
+            "q_tail",
+            "cpu_head",
+            "cpu_tail",
+            "age_head",
+            "age_tail",
+            "dead_letter",
+            "fb_any",
+        ):
             r[name] = -1
         r["src"] = -1
         r["slow"] = r["keep"] = r["quota_factor"] = 1.0
@@ -95,7 +104,9 @@ def lower(design: Design, seed: int | None = None, until_s: float | None = None)
         r["warm_from"] = -1e18
         r["tokens"], r["ltokens"] = r["quota_burst"], r["limit_burst"]
         r["w50"] = r["w95"] = r["w99"] = np.nan
-        r["lane_work"] = p.lane("n", float(r["p50_s"])) if r["latency"] == L.L_CONSTANT and r["p50_s"] > 0 else -1
+        r["lane_work"] = (
+            p.lane("n", float(r["p50_s"])) if r["latency"] == L.L_CONSTANT and r["p50_s"] > 0 else -1
+        )
         r["lane_to"] = p.lane("t", float(r["timeout_s"])) if n.plan == "source" and r["timeout_s"] > 0 else -1
         shed = shed_levels(n.plan, s)
         r["level_off"], r["level_n"] = len(levels), len(shed)
@@ -135,11 +146,17 @@ def lower(design: Design, seed: int | None = None, until_s: float | None = None)
             if edge[x]["dead_letter"] and r["dead_letter"] < 0:
                 r["dead_letter"] = x
         plain = [
-            x for x in own if edge[x]["fallback"] < 0 and not edge[x]["checkpoint"] and not edge[x]["dead_letter"]
+            x
+            for x in own
+            if edge[x]["fallback"] < 0 and not edge[x]["checkpoint"] and not edge[x]["dead_letter"]
         ]
         if r["plan"] != L.P_LOOP:  # a save is an ordinary call where there is no loop to save
             plain = [x for x in own if edge[x]["fallback"] < 0 and not edge[x]["dead_letter"]]
-        saves = [x for x in own if edge[x]["checkpoint"] and edge[x]["fallback"] < 0] if r["plan"] == L.P_LOOP else []
+        saves = (
+            [x for x in own if edge[x]["checkpoint"] and edge[x]["fallback"] < 0]
+            if r["plan"] == L.P_LOOP
+            else []
+        )
         if r["plan"] in (L.P_ONE_OF, L.P_QUEUE, L.P_HEDGE):
             ordered = plain
         else:
@@ -185,7 +202,9 @@ def lower(design: Design, seed: int | None = None, until_s: float | None = None)
         marks |= {min(t, duration) for t in (o.from_s, o.to_s) if t is not None}
     p.marks = sorted(marks)
 
-    frame_bytes = L.FRAME.itemsize + len(nodes) * (L.FNODE.itemsize + 16 * L.NR) + len(edges) * L.FEDGE.itemsize
+    frame_bytes = (
+        L.FRAME.itemsize + len(nodes) * (L.FNODE.itemsize + 8 * L.TALLY) + len(edges) * L.FEDGE.itemsize
+    )
     frames = min(4096, max(16, FRAME_BYTES // frame_bytes))
     lane = np.zeros(MAX_LANES, L.LANE)
     lane["off"] = np.arange(MAX_LANES) * LANE_ROOM
@@ -203,7 +222,6 @@ def lower(design: Design, seed: int | None = None, until_s: float | None = None)
     fills["call"] = -1
     streams = np.zeros(3 * len(nodes), L.STREAM)
     rng.seed_streams(streams, p.seed)
-    counters = len(nodes) * L.NR
     arrays = {
         "node": node,
         "edge": edge,
@@ -215,20 +233,19 @@ def lower(design: Design, seed: int | None = None, until_s: float | None = None)
         "inst": np.array(inst, L.INST),
         "adj": np.array(adj or [0], np.int32),
         "stream": streams,
-        "cnt": np.zeros(len(nodes) * 2 * L.CNT, np.int64),
+        "cnt": np.zeros(len(nodes) * L.TALLY, np.int64),
         "hist": np.zeros((2 * len(nodes) + len(goal)) * L.H_SIZE, np.int64),
         "whist": np.zeros(len(nodes) * L.H_SIZE, np.int32),
-        "woct": np.zeros(len(nodes) * (L.H_OCTAVES + 1), np.int32),
+        "woct": np.zeros(len(nodes) * (L.H_OCTAVES + 1), np.int64),
         "seg": seg,
         "src": src,
         "fault": fault,
         "goal": goal,
-        "began": np.zeros(counters, np.int64),
         "origin": np.zeros(max(1, len(src)) * len(nodes), np.int64),
         "frame": np.zeros(frames, L.FRAME),
         "fnode": np.zeros(frames * len(nodes), L.FNODE),
         "fedge": np.zeros(max(1, frames * len(edges)), L.FEDGE),
-        "freason": np.zeros(frames * len(nodes) * 2 * L.NR, np.int64),
+        "freason": np.zeros(frames * len(nodes) * L.TALLY, np.int64),
         "mark": np.zeros(len(p.marks) * len(nodes), L.NODE),
         "sub": np.full(max(1, subs), -1, np.int32).repeat(4).view(L.SUB) if subs else np.zeros(1, L.SUB),
         "fill": fills,
@@ -302,6 +319,9 @@ def source_fields(p: Program, s: dict, duration: float) -> tuple[dict[str, objec
         "mode": mode,
         "even": s["arrivals"] == "even",
         "period": period,
+        "flat": segments[0][2]
+        if len(segments) == 1 and not period and segments[0][:2] == (0.0, FAR)
+        else 0.0,
         "start": start,
         "stop": min(stop, duration),
         "count": s["batch"] if mode == L.T_BATCH else s["count"],
@@ -339,7 +359,7 @@ def _goals(p: Program, design: Design, src: np.ndarray, adj: list[int], nodes: i
     last = max((f.at_s + f.duration_s for f in design.faults), default=0.0)
     for index, o in enumerate(design.problem.objectives if design.problem else ()):
         node = p.node_index.get(o.of) if o.of is not None else None
-        if o.metric not in GOAL_METRICS or (node is not None and node not in p.sources):
+        if o.metric not in GOAL_METRICS or (o.of is not None and node not in p.sources):
             continue
         row = len(rows)
         first = max(o.from_s or 0.0, min(design.warmup_s, p.duration_s))
@@ -347,7 +367,9 @@ def _goals(p: Program, design: Design, src: np.ndarray, adj: list[int], nodes: i
         seconds = 0
         if o.metric == "recovery_s":
             seconds = min(MAX_TICKS, max(0, math.ceil(p.duration_s - last)))
-        rows.append((first, until, (o.within_ms or 0.0) / 1e3, 0, 0, 0, 2 * nodes + row, ticks, seconds, 0, last))
+        rows.append(
+            (first, until, (o.within_ms or 0.0) / 1e3, 0, 0, 0, 2 * nodes + row, ticks, seconds, 0, last)
+        )
         ticks += seconds
         p.goals.append(index)
         for k, i in enumerate(p.sources):

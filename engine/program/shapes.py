@@ -49,11 +49,15 @@ def pieces(s: Mapping[str, object], duration_s: float) -> tuple[list[Piece], flo
     if shape == "day":
         period, swing = float(s["period_s"]), float(s["amplitude"])
         knots = [
-            max(0.0, rate * (1.0 + swing * math.sin(2.0 * math.pi * k / DAY_PIECES))) for k in range(DAY_PIECES + 1)
+            max(0.0, rate * (1.0 + swing * math.sin(2.0 * math.pi * k / DAY_PIECES)))
+            for k in range(DAY_PIECES + 1)
         ]
         width = period / DAY_PIECES
         return (
-            [(k * width, (k + 1) * width, knots[k], (knots[k + 1] - knots[k]) / width) for k in range(DAY_PIECES)],
+            [
+                (k * width, (k + 1) * width, knots[k], (knots[k + 1] - knots[k]) / width)
+                for k in range(DAY_PIECES)
+            ],
             period,
             first,
             last,

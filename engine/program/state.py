@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.design.errors import DesignError
 from engine.program import layout as L
 
 # Arrays that never change after lowering are shared by copies.
 SHARED = ("adj", "level", "zig", "when")
+MAX_CALLS = 6_000_000  # about 2 GB with the events they need
 
 
 class State:
@@ -19,6 +21,7 @@ class State:
     def __init__(self, sim: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
         self.sim = sim
         self.arrays = arrays
+        self._bound: list[np.ndarray] = []
 
     def __getattr__(self, name: str) -> np.ndarray:
         try:
@@ -28,9 +31,14 @@ class State:
 
     def bind(self) -> np.ndarray:
         """Writes the addresses of all arrays into the SIM record; returns it for the kernel."""
-        record = self.sim[0]
-        for name in L.POINTERS:
-            record[name] = self.arrays[name].ctypes.data
+        arrays = list(self.arrays.values())
+        if len(arrays) != len(self._bound) or any(
+            a is not b for a, b in zip(arrays, self._bound, strict=True)
+        ):
+            record = self.sim[0]
+            for name in L.POINTERS:
+                record[name] = self.arrays[name].ctypes.data
+            self._bound = arrays
         return self.sim
 
     def copy(self) -> State:
@@ -47,6 +55,11 @@ class State:
         w = self.sim[0]
         need, live, burst = int(w["need"]), int(w["calls_live"]), int(w["burst"])
         if need == L.G_CALLS:
+            if live > MAX_CALLS:
+                raise DesignError(
+                    f"more than {MAX_CALLS:,} calls and messages are open at {w['now']:g} s; give the slowest component "
+                    "slots and a queue, or send less traffic"
+                )
             room = max(2 * int(w["calls_cap"]), live + 2 * burst + 64)
             self.arrays["call"] = _longer(self.call, room)
             w["calls_cap"] = room

@@ -17,13 +17,15 @@ HISTORY_BYTES = 48 << 20
 class Frames:
     """What was recorded at a number of instants (F), oldest first. Counters and integrals run from time 0.
 
-    system: FRAME records (F,). nodes: FNODE (F, nodes). edges: FEDGE (F, edges). failed: calls failed by reason
-    (F, nodes, reasons). began: requests that failed, by the node where the failure began (F, nodes, reasons).
+    system: FRAME records (F,). nodes: FNODE (F, nodes). edges: FEDGE (F, edges). calls: calls offered, succeeded and
+    failed (F, nodes, 3). failed: calls failed by reason (F, nodes, reasons). began: requests that failed, by the node
+    where the failure began (F, nodes, reasons).
     """
 
     system: np.ndarray
     nodes: np.ndarray
     edges: np.ndarray
+    calls: np.ndarray
     failed: np.ndarray
     began: np.ndarray
 
@@ -41,7 +43,7 @@ class History:
 
     def __init__(self, program: Program) -> None:
         self._n, self._e = len(program.node_ids), len(program.edge_ids)
-        each = L.FRAME.itemsize + self._n * (L.FNODE.itemsize + 16 * L.NR) + self._e * L.FEDGE.itemsize
+        each = L.FRAME.itemsize + self._n * (L.FNODE.itemsize + 8 * L.TALLY) + self._e * L.FEDGE.itemsize
         self._half = max(600, HISTORY_BYTES // each // 2)
         self._old: list[tuple[np.ndarray, ...]] = []
         self._new: list[tuple[np.ndarray, ...]] = []
@@ -55,23 +57,27 @@ class History:
         return twin
 
     def take(self, state: State) -> None:
-        """Moves the frames out of the state's buffer."""
+        """Takes the frames the state's buffer holds; the state gets a new buffer where this is cheaper than a copy."""
         w = state.sim[0]
         k = int(w["frame_n"])
         if k == 0:
             return
         w["frame_n"] = 0
-        reasons = state.freason[: k * self._n * 2 * L.NR].reshape(k, self._n, 2, L.NR)
         index = np.arange(int(w["frame_i"]) - k, int(w["frame_i"]))
-        self._new.append(
-            (
-                index,
-                state.frame[:k].copy(),
-                state.fnode[: k * self._n].reshape(k, self._n).copy(),
-                state.fedge[: k * self._e].reshape(k, self._e).copy(),
-                reasons.astype(np.int32),
-            )
-        )
+        block = [index]
+        for name, each in (
+            ("frame", 1),
+            ("fnode", self._n),
+            ("fedge", self._e),
+            ("freason", self._n * L.TALLY),
+        ):
+            old = state.arrays[name]
+            if 2 * k > int(w["frame_cap"]):
+                state.arrays[name] = np.empty_like(old)
+            else:
+                old = old[: k * each].copy()
+            block.append(old[: k * each].reshape(k, -1) if name != "frame" else old[:k])
+        self._new.append(tuple(block))
         self._new_n += k
         while self._new_n - len(self._new[0][0]) > self._half:
             self._age(self._new.pop(0))
@@ -98,9 +104,19 @@ class History:
         """All frames kept, from the start-th on."""
         blocks = self._old + self._new
         if not blocks:
-            empty = np.zeros((0, self._n, L.NR), np.int32)
-            return Frames(
-                np.zeros(0, L.FRAME), np.zeros((0, self._n), L.FNODE), np.zeros((0, self._e), L.FEDGE), empty, empty
-            )
-        parts = [np.concatenate(p)[start:] for p in zip(*blocks, strict=True)]
-        return Frames(parts[1], parts[2], parts[3], parts[4][:, :, 0], parts[4][:, :, 1])
+            blocks = [tuple(np.zeros((0, *shape), kind) for kind, shape in self._shapes())]
+        _, system, nodes, edges, tally = (np.concatenate(p)[start:] for p in zip(*blocks, strict=True))
+        tally = tally.reshape(len(system), self._n, 3, L.CNT)
+        calls = tally[:, :, 0] + tally[:, :, 1]
+        failed = calls[:, :, 2 : 2 + L.NR]
+        calls = np.stack([calls[:, :, 0], calls[:, :, 1], failed.sum(axis=2)], axis=2)
+        return Frames(system, nodes, edges, calls, failed, tally[:, :, 2, : L.NR])
+
+    def _shapes(self) -> list[tuple[object, tuple[int, ...]]]:
+        return [
+            (np.int64, ()),
+            (L.FRAME, ()),
+            (L.FNODE, (self._n,)),
+            (L.FEDGE, (self._e,)),
+            (np.int64, (self._n * L.TALLY,)),
+        ]

@@ -52,7 +52,9 @@ def set_value(sim: Simulation, target: str, setting: str, value: object) -> Prog
     write(r, fields)
     if setting == "instances" and not quiet:
         resized = False  # the autoscaler decides how many there are
-    r["inst_cap"] = max(int(r["inst_cap"]), many, int(fields.get("scale_max", 1)) if fields.get("scale_on") else 1)
+    r["inst_cap"] = max(
+        int(r["inst_cap"]), many, int(fields.get("scale_max", 1)) if fields.get("scale_on") else 1
+    )
     if r["latency"] == L.L_CONSTANT:
         r["lane_work"] = program.lane("n", float(r["p50_s"])) if r["p50_s"] > 0 else -1
     r["tokens"] = min(r["tokens"], r["quota_burst"])

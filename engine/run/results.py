@@ -47,7 +47,7 @@ class View:
         self.program, self.state = program, state
         n = len(program.node_ids)
         self.now = float(state.sim[0]["now"])
-        self.counts = state.cnt.reshape(n, 2, L.CNT)[:, 1]
+        self.counts = state.cnt.reshape(n, 3, L.CNT)[:, 1]
         self.hist = state.hist.reshape(-1, L.H_SIZE)
         self.marks = state.mark.reshape(len(program.marks), n)[: int(state.sim[0]["mark_i"])]
         self._current = None
@@ -184,7 +184,9 @@ def summary(program: Program, state: State, wall_s: float | None = None) -> dict
         "digest": digest(program, state),
         "totals": _requests(v, rows, lost, sum(n["retries"] for n in nodes.values())),
         "sources": {
-            program.node_ids[i]: _requests(v, [k], lost if len(rows) == 1 else 0, nodes[program.node_ids[i]]["retries"])
+            program.node_ids[i]: _requests(
+                v, [k], lost if len(rows) == 1 else 0, nodes[program.node_ids[i]]["retries"]
+            )
             for k, i in enumerate(program.sources)
         },
         "nodes": nodes,
@@ -208,7 +210,7 @@ def digest(program: Program, state: State) -> str:
         "lost backlog enqueued busy qlen in_flight live"
     ).split():
         h.update(np.ascontiguousarray(r[name]).tobytes())
-    for array in (state.cnt, state.hist, state.began, state.origin, state.stream, state.tick):
+    for array in (state.cnt, state.hist, state.origin, state.stream, state.tick):
         h.update(array.tobytes())
     h.update(np.array([v.now, float(state.sim[0]["events"])]).tobytes())
     return h.hexdigest()[:32]
@@ -254,7 +256,11 @@ def objectives(v: View, out: dict) -> list[dict]:
         met = value is not None and bool(OPS[o.op](value, o.target))
         found.append(
             {"metric": o.metric, "of": o.of, "op": o.op, "target": o.target, "value": value, "met": met}
-            | {k: x for k, x in (("within_ms", o.within_ms), ("from_s", o.from_s), ("to_s", o.to_s)) if x is not None}
+            | {
+                k: x
+                for k, x in (("within_ms", o.within_ms), ("from_s", o.from_s), ("to_s", o.to_s))
+                if x is not None
+            }
         )
     caps = (("run_cost", problem.budget.run_cost), ("credits", problem.budget.credits))
     for metric, cap in caps:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from engine.design.errors import DesignError
 from engine.design.model import Design
 from engine.design.parts import Fault
 from engine.kernel import build
@@ -26,6 +27,7 @@ def kernel():
     global _kernel
     with _lock:
         if _kernel is None:
+            build.ensure()
             _kernel = build.load()
     return _kernel
 
@@ -34,14 +36,16 @@ class Simulation:
     """A design being simulated.
 
     Parameters: design; seed (default: the design's); until_s cuts the run short. Raises DesignError for a design
-    that cannot run. `advance` releases the interpreter lock while it runs; one Simulation belongs to one thread
+    that cannot run. history=False forgets the frames as they come, for runs of which only the sums are wanted. `advance` releases the interpreter lock while it runs; one Simulation belongs to one thread
     at a time.
     """
 
-    def __init__(self, design: Design, seed: int | None = None, until_s: float | None = None) -> None:
+    def __init__(
+        self, design: Design, seed: int | None = None, until_s: float | None = None, history: bool = True
+    ) -> None:
         self.program, self.state = lower(design, seed, until_s)
         self.design = design
-        self.history = History(self.program)
+        self.history = History(self.program) if history else None
         self._call(L.OP_START)
 
     # --- the clock ---------------------------------------------------------------------------------------------
@@ -65,37 +69,40 @@ class Simulation:
         return int(self.state.sim[0]["events"])
 
     def advance(self, until_s: float, max_events: int = 0) -> bool:
-        """Runs to until_s (simulated), or through max_events events (0: no limit). True when the run has finished."""
+        """Runs to until_s (simulated), or through about max_events steps (0: no limit). True when the run has finished."""
         w = self.state.sim[0]
         if self.finished:
             return True
         w["until"] = min(max(until_s, self.now), self.end_s)
-        left = max_events or 1 << 62
+        w["max_events"] = max_events or 1 << 62
         while True:
-            before = int(w["events"])
-            w["max_events"] = left
             status = self._call(L.OP_RUN)
-            left -= int(w["events"]) - before
             if status == L.ST_GROW:
                 self.state.grow()
+            elif status == L.ST_STUCK:
+                raise DesignError(
+                    f"time stands still at {self.now:g} s: calls go on without taking any; give a component a p50_ms"
+                )
             elif status == L.ST_FRAMES:
                 self._take_frames()
             else:
                 self._take_frames()
                 return status == L.ST_DONE
-            if left <= 0:
-                self._take_frames()
-                return False
 
     def _call(self, op: int, arg: int = 0, extra: int = 0) -> int:
         return kernel()(self.state.bind(), op, arg, extra)
 
     def _take_frames(self) -> None:
-        self.history.take(self.state)
+        if self.history is None:
+            self.state.sim[0]["frame_n"] = 0
+        else:
+            self.history.take(self.state)
 
     # --- looking -----------------------------------------------------------------------------------------------
     def frames(self, start: int = 0) -> Frames:
         """The recorded frames, oldest first, from index `start` on."""
+        if self.history is None:
+            raise ValueError("this run keeps no history")
         return self.history.frames(start)
 
     def summary(self, wall_s: float | None = None) -> dict:
@@ -130,7 +137,7 @@ class Simulation:
         """An exact checkpoint: what happens to one does not touch the other."""
         twin = object.__new__(Simulation)
         twin.program, twin.state, twin.design = self.program, self.state.copy(), self.design
-        twin.history = self.history.copy()
+        twin.history = self.history.copy() if self.history is not None else None
         return twin
 
 
@@ -145,7 +152,7 @@ def simulate(
     progress gets the share of simulated time that has passed, about ten times a second.
     """
     kernel()
-    run = Simulation(design, seed, until_s)
+    run = Simulation(design, seed, until_s, history=False)
     started = time.perf_counter()
     if progress is None:
         run.advance(run.end_s)
@@ -155,8 +162,11 @@ def simulate(
     return run.summary(time.perf_counter() - started)
 
 
-def warm_up() -> None:
-    """Compiles or loads the kernel by running the smallest design for an instant."""
+def warm_up(entry: Callable) -> None:
+    """Compiles or loads the kernel's entry point by running the smallest design for an instant."""
     from engine.design.model import new_node
 
-    Simulation(Design(duration_s=0.1, warmup_s=0.0, nodes=[new_node("api-clients", "users")])).advance(0.1)
+    _, state = lower(Design(duration_s=0.1, warmup_s=0.0, nodes=[new_node("api-clients", "users")]))
+    entry(state.bind(), L.OP_START, 0, 0)
+    state.sim[0]["until"] = 0.1
+    entry(state.bind(), L.OP_RUN, 0, 0)
