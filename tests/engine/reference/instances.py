@@ -87,6 +87,8 @@ class Instances:
         self._last_change = self.clock.now
         for _ in range(wanted - len(staying)):
             self._boot(settings["boot_s"])
+        # Those that are down go first, then those that boot, then the highest.
+        staying.sort(key=lambda instance: (not instance.up, instance.booting, instance.index))
         for instance in staying[wanted:]:
             self._drain(instance)
 
@@ -98,8 +100,7 @@ class Instances:
         busy, capacity = spent[:2] if node.settings["scale_on"] == "utilisation" else spent[2:]
         if capacity <= 0:
             return None
-        number = sum(1 for i in node.instances if not i.booting and not i.draining)
-        return math.ceil(number * busy / capacity / target - TINY)
+        return math.ceil(len(node.live) * busy / capacity / target - TINY)
 
     def _boot(self, seconds: float) -> None:
         instance = Instance(self.node.next_index)

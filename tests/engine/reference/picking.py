@@ -21,9 +21,9 @@ class Balancer(Node):
             return None
         policy = self.settings["policy"]
         if policy == "by_key" and request.key is not None:
-            # A key whose target is out goes to the next one in file order.
-            first = request.key % len(served)
-            return next(edge for edge in served[first:] + served[:first] if not edge.out)
+            # The keys of a target that is out are spread over the others, the rest stay where they are.
+            turn, home = divmod(request.key, len(served))
+            return choice[turn % len(choice)] if served[home].out else served[home]
         if policy == "round_robin":
             after = [edge for edge in choice if self.ordinary.index(edge) >= self.turn]
             edge = (after or choice)[0]
@@ -32,8 +32,8 @@ class Balancer(Node):
         if policy == "least_in_flight":
             return min(choice, key=_load)
         if policy == "power_of_two" and len(choice) > 1:
-            first, second = self.random.sample(choice, 2)
-            return second if _load(second) < _load(first) else first
+            two = self.random.sample(choice, 2)
+            return min(sorted(two, key=choice.index), key=_load)
         if policy == "weighted":
             weights = [edge.weight for edge in choice]
             return self.random.choices(choice, weights)[0] if sum(weights) > 0 else None

@@ -86,7 +86,6 @@ class Plans:
         yield
         if self.calls.in_window(self.clock.now):
             call.node.metrics.retries += 1
-            call.request.source.totals.retries += 1
 
     def _fall_back(self, call: Call, process: Process, edges: list[Edge], failure: Failure) -> Steps:
         for edge in edges:

@@ -87,7 +87,8 @@ class MessageQueue:
         self.max_receives = settings["max_receives"]
         self.redeliver = settings["redeliver_ms"] / 1e3
         # Each copy of a message waits for one consumer; without copies all consumers share one.
-        shares = [[edge] for edge in node.ordinary] if settings["copies"] else [node.ordinary]
+        self.copies = settings["copies"]
+        shares = [[edge] for edge in node.ordinary] if self.copies else [node.ordinary]
         self.subscriptions = [Subscription(edges, settings["partitions"]) for edges in shares]
         self.subscription_of = {edge: sub for sub in self.subscriptions for edge in sub.edges}
         self.backlog = 0
@@ -103,6 +104,8 @@ class MessageQueue:
         if self.capacity and self.backlog + self.in_work >= self.capacity:
             return Failure("full", self.node.id)
         for sub in self.subscriptions:
+            if self.copies and not sub.edges[0].serves(call.request):
+                continue
             self._sequence += 1
             sub.put(Message(call.request, call.depth, self.clock.now, call.request.counted, self._sequence))
             self.backlog += 1

@@ -104,6 +104,10 @@ class Reference:
 
     def result(self) -> dict[str, object]:
         window = self.end - self.design.warmup_s
+        for source in self.sources:
+            source.totals.retries = source.metrics.retries
+        everything = totals([source.totals for source in self.sources], window)
+        everything["retries"] += sum(node.metrics.retries for node in self.nodes)
         return {
             "format": 1,
             "name": self.design.name,
@@ -111,7 +115,7 @@ class Reference:
             "duration_s": self.design.duration_s,
             "warmup_s": self.design.warmup_s,
             "events": self.clock.events,
-            "totals": totals([source.totals for source in self.sources], window),
+            "totals": everything,
             "sources": {source.id: totals([source.totals], window) for source in self.sources},
             "nodes": {node.id: {**node.metrics.summary(), **self._at_end[node]} for node in self.nodes},
         }
