@@ -1,12 +1,15 @@
-"""The engine: makes every number.  Knows no window; usable alone (`from engine import load`)."""
+"""The engine: makes every number.  Knows no window; usable alone (`from engine import Run, load`)."""
 
 from importlib import import_module
 
 _WHERE = {
     "Design": "engine.design",
     "DesignError": "engine.design",
+    "Run": "engine.run.run",
+    "Simulation": "engine.run.simulation",
     "load": "engine.design",
     "save": "engine.design",
+    "simulate": "engine.run.simulation",
 }
 
 
