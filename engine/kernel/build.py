@@ -65,6 +65,7 @@ def load():
     import numba
 
     numba.config.CACHE_DIR = str(cache_folder())
+    numba.config.OPT = 2  # as quick as 3 here, and compiled sooner
     from engine.kernel.loop import advance
 
     return advance

@@ -9,13 +9,13 @@ import numpy as np
 from engine.kernel import rng
 from engine.kernel.events import NORMAL, TIMEOUT, lane_put, later, soon
 from engine.kernel.memory import call, edge, fill, inlined, inst, kernel, level, node
-from engine.kernel.metrics import cpu_touch, observe, observe_wait, tally, touch
+from engine.kernel.metrics import cpu_touch, observe, observe_wait, tally, touch, touch_queue
 from engine.program import layout as L
 
 ROOT = -2  # `parent` of a request; -1: nobody waits for this call
 
 
-# --- records -----------------------------------------------------------------------------------------------------
+# --- records ---
 @inlined
 def alloc(w):
     """A call record off the free list; the caller of the kernel keeps enough of them."""
@@ -81,7 +81,7 @@ def detach(w, c):
         edge(w, a.edge).open -= 1
 
 
-# --- sending -----------------------------------------------------------------------------------------------------
+# --- sending ---
 @inlined
 def inherit(w, c, p, x):
     """A new call over edge x on behalf of p: node, class, key, priority, depth."""
@@ -153,7 +153,7 @@ def refused(w, p, x, attempt, reason):
     soon(w, L.E_ANSWER, c, a.gen)
 
 
-# --- capacity ----------------------------------------------------------------------------------------------------
+# --- capacity ---
 @inlined
 def pick_instance(w, n):
     """The live instance with the fewest busy slots that has one free, lowest index on ties; -1: none."""
@@ -290,7 +290,7 @@ def begin(w, c, k):
 @kernel
 def unqueue(w, n, c):
     """Takes a waiting call out of its component's queue."""
-    touch(w, n)
+    touch_queue(w, n)
     a = call(w, c)
     if a.q_prev >= 0:
         call(w, a.q_prev).q_next = a.q_next
@@ -320,7 +320,7 @@ def serve_waiting(w, i):
         soon(w, L.E_PULL, i, 0)
 
 
-# --- admission ---------------------------------------------------------------------------------------------------
+# --- admission ---
 @kernel
 def take_quota(w, n):
     """Whether a call passes the component's quota (requests per minute, a token bucket)."""
@@ -386,7 +386,7 @@ def deliver(w, c):
             return
         if n.qlen < n.queue:
             a.admitted = 1
-            touch(w, n)
+            touch_queue(w, n)
             a.state = L.S_WAITING
             a.q_prev = n.q_tail
             a.q_next = -1
@@ -405,7 +405,7 @@ def deliver(w, c):
     ended(w, c)
 
 
-# --- the end -----------------------------------------------------------------------------------------------------
+# --- the end ---
 @kernel
 def fill_slot(w, i, key):
     """Where the fill of (component, key) stands in the table, or where it would go."""
@@ -546,9 +546,11 @@ def end_call(w, c, ok, reason, origin):
     n.busy -= 1
     s = inst(w, n.inst_off + a.inst)
     s.busy -= 1
-    if s.state == L.I_DRAINING and s.busy == 0:
-        s.state = L.I_OFF
-        n.draining -= 1
+    if s.state == L.I_DRAINING:
+        n.drain_busy -= 1
+        if s.busy == 0:
+            s.state = L.I_OFF
+            n.draining -= 1
     a.ok = ok
     a.reason = reason
     a.origin = origin

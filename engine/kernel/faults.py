@@ -10,20 +10,13 @@ from engine.kernel import rng
 from engine.kernel.calls import cpu_plan, end_call, ended, give_up_kids, pick_instance, serve_waiting, unqueue
 from engine.kernel.events import later, schedule, soon
 from engine.kernel.memory import adj, call, edge, fault, inst, kernel, node, source
-from engine.kernel.metrics import cpu_history, cpu_touch, touch
+from engine.kernel.metrics import cpu_history, cpu_touch, touch_all
 from engine.kernel.queues import offer_all
 from engine.kernel.traffic import pause_exposure, plan_arrival, request_ended
 from engine.program import layout as L
 
 
-# --- instances ---------------------------------------------------------------------------------------------------
-@kernel
-def settle_times(w, n):
-    """Before the live capacity changes."""
-    touch(w, n)
-    cpu_touch(w, n)
-
-
+# --- instances ---
 @kernel
 def fail_calls(w, i, k):
     """Every call in flight on instance k of node i fails at this instant, in the order of their records."""
@@ -44,9 +37,10 @@ def crash(w, i, k):
     """Instance k goes down with its calls; the last one takes the waiting calls along."""
     n = node(w, i)
     s = inst(w, n.inst_off + k)
-    settle_times(w, n)
+    touch_all(w, n)
     if s.state == L.I_DRAINING:
         n.draining -= 1
+        n.drain_busy -= s.busy
         s.state = L.I_OFF
     else:
         n.live -= 1
@@ -70,7 +64,7 @@ def bring_up(w, i, k):
     """An instance begins to serve."""
     n = node(w, i)
     s = inst(w, n.inst_off + k)
-    settle_times(w, n)
+    touch_all(w, n)
     if s.state == L.I_BOOTING:
         n.booting -= 1
     s.state = L.I_LIVE
@@ -111,7 +105,7 @@ def crash_lowest(w, i, many, back):
 def resize(w, i, want, boot_s):
     """Brings the number of instances that serve or will serve to `want`; surplus ones drain, highest first."""
     n = node(w, i)
-    settle_times(w, n)
+    touch_all(w, n)
     have = np.int64(0)
     for k in range(n.inst_cap):
         st = inst(w, n.inst_off + k).state
@@ -146,6 +140,7 @@ def resize(w, i, want, boot_s):
                 if s.busy > 0:
                     s.state = L.I_DRAINING
                     n.draining += 1
+                    n.drain_busy += s.busy
                 else:
                     s.state = L.I_OFF
     cpu_plan(w, i, n)
@@ -159,7 +154,7 @@ def on_scale(w, i):
         n.scale_runs = 0
         return
     later(w, w.now + n.scale_every, L.E_SCALE, i, 0)
-    settle_times(w, n)
+    touch_all(w, n)
     want = -1.0
     if n.scale_on == L.SC_UTIL and n.cap_int > n.sc_cap:
         want = n.live * ((n.busy_int - n.sc_busy) / (n.cap_int - n.sc_cap)) / n.scale_target
@@ -231,7 +226,7 @@ def on_health(w, i):
                 e.out = 0
 
 
-# --- faults ------------------------------------------------------------------------------------------------------
+# --- faults ---
 @kernel
 def recompute(w, i):
     """The factors of all faults that act on node i now."""
@@ -272,8 +267,12 @@ def recompute(w, i):
         if s.factor != traffic:
             pause_exposure(w, s)
             s.factor = traffic
+            s.gap_now = s.gap / traffic if traffic > 0.0 else 0.0
             if s.mode == L.T_OPEN:
                 plan_arrival(w, np.int64(n.src), s)
+            elif s.mode == L.T_USERS:
+                s.wanted = rng.count(w, 3 * i + 1, s.users * traffic)
+                soon(w, L.E_SPAWN, np.int64(n.src), 0)
 
 
 @kernel
@@ -371,7 +370,7 @@ def start_clocks(w, i):
 def before_change(w, i):
     """Settings of node i are about to be changed: what has been until now was under the old ones."""
     n = node(w, i)
-    settle_times(w, n)
+    touch_all(w, n)
     if n.quota > 0.0:
         n.tokens = min(n.quota_burst, n.tokens + (w.now - n.tokens_t) * n.quota * n.quota_factor)
         n.tokens_t = w.now

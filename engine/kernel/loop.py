@@ -17,14 +17,11 @@ from engine.program import layout as L
 @inlined
 def short_of_room(w):
     """Which array has to grow before the next step may run, or -1."""
-    live = w.calls_live
-    if w.calls_high + w.burst >= w.calls_cap:
-        free = w.calls_cap - live
-        if free < w.burst + 8:
-            return L.G_CALLS
-    if w.heap_cap - w.heap_n < 2 * live + w.burst:
+    if w.calls_live >= w.live_soft:
+        return L.G_CALLS
+    if w.heap_n >= w.heap_soft:
         return L.G_HEAP
-    if w.agenda_mask + 1 - w.agenda_n < 2 * live + w.burst:
+    if w.agenda_n >= w.agenda_soft:
         return L.G_AGENDA
     if w.need > 0:
         return L.G_LANE
@@ -110,13 +107,13 @@ def dispatch(w, kind, c, gen):
             return np.int64(-1)
         plans.on_resume(w, c)
         return np.int64(-1)
-    if kind == L.E_ARRIVE:
-        return traffic.on_arrive(w, c, gen)
     if kind == L.E_CPU:
         if node(w, c).cpu_gen == gen:
             on_cpu(w, c)
     elif kind == L.E_USER:
         return traffic.on_user(w, c, gen)
+    elif kind == L.E_SPAWN:
+        traffic.on_spawn(w, c)
     elif kind == L.E_GIVE_UP:
         a = call(w, c)
         if a.gen == gen and a.state >= L.S_CPU and a.state <= L.S_FILL:
@@ -127,6 +124,7 @@ def dispatch(w, kind, c, gen):
             a.state = L.S_CALLING
             end_call(w, c, np.int64(a.ok), np.int64(a.reason), np.int64(a.origin))
     elif kind == L.E_PULL:
+        w.spent = 0
         queues.pull(w, c)
     elif kind == L.E_REDELIVER:
         if call(w, c).gen == gen:
@@ -150,10 +148,18 @@ def dispatch(w, kind, c, gen):
 
 
 @inlined
-def take(w):
-    """Pops the first event of the heap or of the lane whose head is first; its kind, id and generation."""
+def first_is_arrival(w):
+    """Whether the next event is a source's arrival (where there is no event at all: one at time infinity)."""
+    if w.heap_n == 0:
+        return True
     top = event(w, 0)
-    w.now = top.t
+    return w.arrival_t < top.t or (w.arrival_t == top.t and w.arrival_key < top.key)
+
+
+@inlined
+def take(w):
+    """Pops the heap's first event, or that of the lane whose head it is. Returns kind, id, generation."""
+    top = event(w, 0)
     kind = top.key & KIND
     c = np.int64(top.id)
     gen = np.int64(top.gen)
@@ -174,9 +180,10 @@ def take(w):
 def advance(ws, op, arg, extra):
     """Runs the simulation to `until`, or carries out one command.
 
-    ws: the SIM array, addresses bound. op: OP_RUN, or OP_TOUCH (settings of node `arg` will change), OP_APPLY (they have;
-    `extra`: its number of instances too), OP_FAULT (fault `arg` is new), OP_START (first events). Returns ST_UNTIL, ST_DONE, ST_GROW (array
-    `w.need` is short), ST_FRAMES (the frame buffer is full), ST_EVENTS (`max_events` steps made) or ST_STUCK (time does not move on).
+    ws: the SIM array, addresses bound. op: OP_RUN; OP_START (first events); OP_TOUCH (settings of node `arg`
+    will change); OP_APPLY (they have; `extra`: its number of instances too); OP_FAULT (fault `arg` is new).
+    Returns ST_UNTIL, ST_DONE, ST_GROW (array `w.need` is short), ST_FRAMES (the frame buffer is full), ST_EVENTS
+    (`max_events` steps made) or ST_STUCK (time does not move on).
     """
     w = ws[0]
     if op == L.OP_TOUCH:
@@ -207,13 +214,10 @@ def advance(ws, op, arg, extra):
             return L.ST_GROW
         if steps >= w.max_events:
             w.events += count
-            return L.ST_EVENTS
+            w.steps = 0 if count else w.steps + steps
+            return L.ST_EVENTS if w.steps < L.STUCK else L.ST_STUCK
         steps += 1
         if w.agenda_n > 0:
-            w.steps += 1
-            if w.steps > L.STUCK:
-                w.events += count
-                return L.ST_STUCK
             e = agenda(w, w.agenda_head)
             w.agenda_head = (w.agenda_head + 1) & w.agenda_mask
             w.agenda_n -= 1
@@ -221,29 +225,40 @@ def advance(ws, op, arg, extra):
             c = np.int64(e.id)
             gen = np.int64(e.gen)
         else:
-            if w.now >= w.duration and w.open_requests == 0:
-                if w.next_mark == math.inf and w.now > 0.0:
+            beside = first_is_arrival(w)
+            t = w.arrival_t if beside else event(w, 0).t
+            if t > w.stop or (w.now >= w.duration and w.open_requests == 0):
+                if w.now >= w.duration and w.open_requests == 0 and w.next_mark == math.inf:
                     w.finished = 1
                     w.events += count
                     return L.ST_DONE
-            if w.heap_n == 0 or event(w, 0).t > w.stop:
-                if w.frame_n >= w.frame_cap:
+                if t > w.stop:
+                    if w.frame_n >= w.frame_cap:
+                        if w.frame_keep:
+                            w.events += count
+                            return L.ST_FRAMES
+                        w.frame_n = 0
+                    reached = w.stop
                     w.events += count
-                    return L.ST_FRAMES
-                reached = w.stop
-                w.events += count
-                count = 0
-                boundary(w)
-                if reached >= w.end:
-                    w.finished = 1
-                    return L.ST_DONE
-                if reached >= w.until:
-                    return L.ST_UNTIL
-                continue
+                    count = 0
+                    boundary(w)
+                    if reached >= w.end:
+                        w.finished = 1
+                        return L.ST_DONE
+                    if reached >= w.until:
+                        return L.ST_UNTIL
+                    continue
             count += 1
-            w.steps = 0
-            kind, c, gen = take(w)
-        w.spent = 0
-        a = dispatch(w, kind, c, gen)
+            w.now = t
+            if beside:
+                kind = np.int64(L.E_ARRIVE)
+                c = w.arrival_src
+                gen = np.int64(0)
+            else:
+                kind, c, gen = take(w)
+        if kind == L.E_ARRIVE:
+            a = traffic.on_arrive(w, c)
+        else:
+            a = dispatch(w, kind, c, gen)
         if a >= 0:
             plans.carry_on(w, a)

@@ -16,7 +16,7 @@ from engine.program import layout as L
 SIM_T = numba.from_dtype(L.SIM)
 
 # Everything the kernel calls is compiled with these; `_nrt=False` (no reference counting) is not a documented
-# option, so it is dropped where this numba does not know it. No array is passed between helpers, so it only saves a little.
+# option, so it is dropped where this numba does not know it: no array is passed between helpers, it saves little.
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 try:
     numba.njit(**OPTIONS, _nrt=False)
@@ -36,6 +36,8 @@ def _address(context, builder, w, index, index_type, name, size):
     base = builder.bitcast(w, _I8.as_pointer())
     slot = builder.gep(base, [ir.Constant(_I64, offset)])
     start = builder.load(builder.bitcast(slot, _I8.as_pointer().as_pointer()))
+    # No address changes while the kernel runs: the optimiser need not read it again after every store.
+    start.set_metadata("invariant.load", builder.module.add_metadata([]))
     return builder.gep(start, [builder.mul(index, ir.Constant(_I64, size))], inbounds=True)
 
 

@@ -92,13 +92,20 @@ def observe_wait(w, i, v):
 
 @inlined
 def touch(w, n):
-    """Brings a node's time integrals up to now; called before anything they integrate changes."""
-    dt = w.now - n.last
+    """Brings the integral of busy slots up to now; called before their number changes."""
+    dt = w.now - n.busy_last
     if dt > 0.0:
-        n.busy_int += n.busy * dt
+        n.busy_int += (n.busy - n.drain_busy) * dt
+        n.busy_last = w.now
+
+
+@inlined
+def touch_queue(w, n):
+    """The same for the number of waiting calls."""
+    dt = w.now - n.queue_last
+    if dt > 0.0:
         n.queue_int += n.qlen * dt
-        n.cap_int += np.float64(n.slots) * n.live * dt
-        n.last = w.now
+        n.queue_last = w.now
 
 
 @kernel
@@ -115,17 +122,30 @@ def cpu_touch(w, n):
         n.cpu_int += run * dt
         share = run / cores
     n.cpu_cap_int += cores * dt
-    if n.ugrid_off >= 0:
+    if n.hazard_runs:
         first = n.u_next
         if w.now - first > L.UGRID * L.UCELL:  # a long quiet stretch: only the last window matters
             first += math.floor((w.now - first) / L.UCELL - L.UGRID + 1) * L.UCELL
         while first <= w.now:
             k = np.int64(math.floor(first / L.UCELL + 0.5)) & (L.UGRID - 1)
-            set_ugrid(w, n.ugrid_off + k, n.u_total + share * (first - n.cpu_last))
+            set_ugrid(w, n.ugrid_off + k, n.u_total + share * max(0.0, first - n.cpu_last))
             first += L.UCELL
         n.u_next = first
         n.u_total += share * dt
     n.cpu_last = w.now
+
+
+@kernel
+def touch_all(w, n):
+    """All time integrals of a node, its capacity's and its CPU's too."""
+    touch(w, n)
+    touch_queue(w, n)
+    dt = w.now - n.cap_last
+    if dt > 0.0:
+        n.cap_int += np.float64(n.slots) * n.live * dt
+        n.cap_last = w.now
+    if n.vcpu > 0.0:
+        cpu_touch(w, n)
 
 
 @kernel
@@ -171,16 +191,20 @@ def close_window(w, i, n):
                 b = ((bits(np.float64(low)) >> 52) & 2047) - 1023 + o * 64 - 63
                 m = np.int64(whist(w, at + b))
                 set_whist(w, at + b, 0)
-                if seen < r99:
-                    upto = seen + m
+                upto = seen + m
+                if (
+                    (seen < r50 and upto >= r50)
+                    or (seen < r95 and upto >= r95)
+                    or (seen < r99 and upto >= r99)
+                ):
                     v = bucket_value(b)
                     if seen < r50 and upto >= r50:
                         n.w50 = v
                     if seen < r95 and upto >= r95:
                         n.w95 = v
-                    if upto >= r99:
+                    if seen < r99 and upto >= r99:
                         n.w99 = v
-                seen += m
+                seen = upto
         o += 1
 
 
@@ -208,9 +232,7 @@ def take_frame(w):
     f.events = w.events
     for i in range(w.nodes):
         n = node(w, i)
-        touch(w, n)
-        if n.cpu_s > 0.0:
-            cpu_touch(w, n)
+        touch_all(w, n)
         if whole:
             close_window(w, i, n)
         q = fnode(w, k * w.nodes + i)
@@ -230,7 +252,7 @@ def take_frame(w):
         since = oldest(w, n) if n.backlog > 0 else -1.0
         q.age = np.float32(w.now - since) if since >= 0.0 else np.float32(np.nan)
         q.in_flight = n.in_flight
-        q.busy = n.busy
+        q.busy = n.busy - n.drain_busy
         q.queue = n.qlen
         q.live = n.live
         q.breaker = n.br_state
@@ -250,9 +272,7 @@ def take_mark(w):
     w.mark_i = k + 1
     for i in range(w.nodes):
         n = node(w, i)
-        touch(w, n)
-        if n.cpu_s > 0.0:
-            cpu_touch(w, n)
+        touch_all(w, n)
         n.age_t = oldest(w, n) if n.backlog > 0 else -1.0
         copy_record(mark(w, k * w.nodes + i), n)
         n.queue_max = n.qlen

@@ -23,6 +23,7 @@ from engine.kernel.calls import (
 )
 from engine.kernel.events import later
 from engine.kernel.memory import adj, call, edge, fill, inlined, inst, kernel, node
+from engine.kernel.pick import hedge_target, pick, wanted
 from engine.kernel.queues import accept_message, message_result
 from engine.kernel.traffic import request_ended, start_attempt
 from engine.kernel.windows import breaker_outcome, budget_allows, budget_first, let_through
@@ -31,98 +32,7 @@ from engine.program import layout as L
 GIVEN_UP = 32000  # an attempt number beyond every retry
 
 
-@inlined
-def wanted(e, a):
-    """Whether an edge is meant for this class of request."""
-    return e.only == L.ONLY_ANY or (e.only == L.ONLY_WRITE) == (a.cls == 1)
-
-
-# --- one of ------------------------------------------------------------------------------------------------------
-@kernel
-def usable(w, n, j, a):
-    x = adj(w, n.plan_off + j)
-    e = edge(w, x)
-    return e.out == 0 and wanted(e, a)
-
-
-@kernel
-def load(w, x):
-    e = edge(w, x)
-    return np.float64(e.open) / e.load_cap
-
-
-@kernel
-def nth_usable(w, n, a, k):
-    """The k-th usable target, -1 where there are fewer."""
-    for j in range(n.plan_n):
-        if usable(w, n, j, a):
-            if k == 0:
-                return np.int64(adj(w, n.plan_off + j))
-            k -= 1
-    return np.int64(-1)
-
-
-@kernel
-def pick(w, i, n, a):
-    """The target a one-of component chooses for this attempt, -1 where none is left."""
-    m = np.int64(0)
-    total = 0.0
-    for j in range(n.plan_n):
-        if usable(w, n, j, a):
-            m += 1
-            total += edge(w, adj(w, n.plan_off + j)).weight
-    if m == 0:
-        return np.int64(-1)
-    s = 3 * i
-    if n.policy == L.PO_ROUND:
-        for _ in range(n.plan_n):
-            j = np.int64(n.rr)
-            n.rr = (n.rr + 1) % n.plan_n
-            if usable(w, n, j, a):
-                return np.int64(adj(w, n.plan_off + j))
-    if n.policy == L.PO_LEAST:
-        best = np.int64(-1)
-        least = math.inf
-        for j in range(n.plan_n):
-            if usable(w, n, j, a):
-                x = np.int64(adj(w, n.plan_off + j))
-                if load(w, x) < least:
-                    least = load(w, x)
-                    best = x
-        return best
-    if n.policy == L.PO_TWO and m > 1:
-        p = rng.below(w, s, m)
-        q = rng.below(w, s, m - 1)
-        if q >= p:
-            q += 1
-        x = nth_usable(w, n, a, min(p, q))
-        y = nth_usable(w, n, a, max(p, q))
-        return y if load(w, y) < load(w, x) else x
-    if n.policy == L.PO_WEIGHT and total > 0.0:
-        u = rng.uniform(w, s) * total
-        last = np.int64(-1)
-        for j in range(n.plan_n):
-            if usable(w, n, j, a):
-                x = np.int64(adj(w, n.plan_off + j))
-                if edge(w, x).weight > 0.0:
-                    last = x
-                    u -= edge(w, x).weight
-                    if u < 0.0:
-                        break
-        return last
-    if n.policy == L.PO_KEY and a.key >= 0:
-        best = np.int64(-1)
-        top = np.uint64(0)
-        for j in range(n.plan_n):
-            if usable(w, n, j, a):
-                h = rng.mix(a.key, j + 1)
-                if best < 0 or h > top:
-                    top = h
-                    best = np.int64(adj(w, n.plan_off + j))
-        return best
-    return nth_usable(w, n, a, rng.below(w, s, m))
-
-
+# --- one of ---
 @kernel
 def try_target(w, i, n, p, attempt):
     """One attempt of a one-of component. True when it is done at once (an async target)."""
@@ -137,26 +47,15 @@ def try_target(w, i, n, p, attempt):
     return False
 
 
-# --- hedge -------------------------------------------------------------------------------------------------------
-@kernel
-def hedge_target(w, n, a, k):
-    """The edge of copy k: the ordinary edges in file order, the last one again where there are no more."""
-    found = np.int64(-1)
-    for j in range(n.plan_n):
-        x = np.int64(adj(w, n.plan_off + j))
-        if wanted(edge(w, x), a):
-            found = x
-            if k == 0:
-                return x
-            k -= 1
-    return found
-
-
+# --- hedge ---
 @kernel
 def send_hedged(w, n, p, attempt):
     """The first copy, and the clock of the second. True where there is nothing to send."""
     x = hedge_target(w, n, call(w, p), 0)
     if x < 0:
+        return True
+    if edge(w, x).async_:
+        send_async(w, p, x)
         return True
     c = send(w, p, x, x, attempt)
     later(w, w.now + n.hedge_s, L.E_HEDGE, c, call(w, c).gen)
@@ -174,10 +73,13 @@ def on_hedge(w, c):
     if b.state == L.S_CALLING and b.mode == L.M_HEDGE and b.kid_head == b.kid_tail:
         n = node(w, b.node)
         x = hedge_target(w, n, b, 1)
-        send(w, p, x, np.int64(a.base), np.int64(a.attempt))
+        if edge(w, x).async_:
+            send_async(w, p, x)
+        else:
+            send(w, p, x, np.int64(a.base), np.int64(a.attempt))
 
 
-# --- all ---------------------------------------------------------------------------------------------------------
+# --- all ---
 @kernel
 def launch(w, i, n, p, x):
     """One call the plan asks for, through the component's own breaker where it has one."""
@@ -301,6 +203,17 @@ def carry_on(w, p):
     a = call(w, p)
     i = np.int64(a.node)
     n = node(w, i)
+    if n.simple:
+        if a.pos == 0:
+            a.pos = 1
+            a.mode = L.M_SEQ
+            x = np.int64(adj(w, n.plan_off))
+            send(w, p, x, x, 1)
+        elif n.plan == L.P_SOURCE:
+            request_ended(w, p, 1, 0, i)
+        else:
+            end_call(w, p, 1, 0, i)
+        return
     while True:
         off = np.int64(n.plan_off)
         m = np.int64(n.plan_n)
@@ -434,7 +347,7 @@ def begin_cache(w, i, n, c):
     return c
 
 
-# --- outcomes ----------------------------------------------------------------------------------------------------
+# --- outcomes ---
 @kernel
 def plan_failed(w, p, reason, where):
     """The plan of p has failed: a loop may resume, a source may try again, the rest end."""
@@ -508,11 +421,12 @@ def retry(w, i, n, p, x, base, attempt, epoch):
     """Sends attempt `attempt` of a call. Returns p where an async target ended a one-of plan, else -1."""
     n.retries_sent += 1
     mode = call(w, p).mode
-    if n.plan == L.P_ONE_OF:
+    stand_in = x >= 0 and edge(w, x).fallback >= 0
+    if n.plan == L.P_ONE_OF and not stand_in:
         if try_target(w, i, n, p, attempt):
             call(w, p).pos = n.plan_n
             return p
-    elif mode == L.M_HEDGE:
+    elif mode == L.M_HEDGE and not stand_in:
         send_hedged(w, n, p, attempt)
     else:
         c = send(w, p, x, base, attempt)

@@ -12,6 +12,13 @@ from engine.program import layout as L
 
 
 @kernel
+def takes(w, x, m):
+    """Whether edge x is meant for message m's class."""
+    e = edge(w, x)
+    return e.only == L.ONLY_ANY or (e.only == L.ONLY_WRITE) == (call(w, m).cls == 1)
+
+
+@kernel
 def can_pull(w, x):
     """Whether the consumer at the end of edge x would take a message now."""
     e = edge(w, x)
@@ -47,7 +54,9 @@ def put_message(w, i, n, c, x, place):
             part = np.int64(rng.mix(a.key, 7) % np.uint64(n.partitions))
         else:
             part = n.enqueued % n.partitions
-    b.pos = n.sub_off + place * max(np.int64(n.partitions), 1) + part
+    b.pos = n.sub_off + (place * max(np.int64(n.partitions), 1) + part) * n.classes
+    if n.classes == 2:
+        b.pos += a.cls
     b.sib_next = -1
     b.sib_prev = n.age_tail
     if n.age_tail >= 0:
@@ -112,6 +121,7 @@ def offer(w, i, at):
     n = node(w, i)
     if n.live == 0:
         return
+    w.spent = 0
     s = sub(w, at)
     while s.head >= 0 and s.blocked == 0:
         x = np.int64(-1)
@@ -123,7 +133,7 @@ def offer(w, i, at):
             for _ in range(n.plan_n):
                 y = np.int64(adj(w, n.plan_off + n.rr))
                 n.rr = (n.rr + 1) % n.plan_n
-                if can_pull(w, y):
+                if takes(w, y, np.int64(s.head)) and can_pull(w, y):
                     x = y
                     break
         if x < 0:
@@ -136,15 +146,14 @@ def offer(w, i, at):
 
 @kernel
 def accept_message(w, i, n, c):
-    """The queue acknowledges: the message is kept (one copy a subscription where it copies) and the producer is done."""
+    """The queue acknowledges: the message is kept (a copy for each subscription) and the producer is done."""
     if n.capacity > 0 and n.backlog >= n.capacity:
         end_call(w, c, 0, L.R_FULL, i)
         return
     if n.copies:
         for j in range(n.plan_n):
             x = np.int64(adj(w, n.plan_off + j))
-            e = edge(w, x)
-            if e.only == L.ONLY_ANY or (e.only == L.ONLY_WRITE) == (call(w, c).cls == 1):
+            if takes(w, x, c):
                 put_message(w, i, n, c, x, np.int64(j))
                 offer(w, i, np.int64(call(w, n.age_tail).pos))
     else:
@@ -215,8 +224,8 @@ def on_redeliver(w, m):
 def offer_all(w, i):
     """A queue is back: every list is offered anew."""
     n = node(w, i)
-    for k in range(n.sub_n):
-        offer(w, i, np.int64(n.sub_off + k))
+    for k in range(n.plan_n):
+        soon(w, L.E_PULL, np.int64(edge(w, adj(w, n.plan_off + k)).dst), 0)
 
 
 @kernel
@@ -229,13 +238,18 @@ def pull_from(w, x):
     parts = max(np.int64(q.partitions), 1)
     first = np.int64(q.sub_off)
     if q.copies:
-        first += e.place * parts
+        first += e.place * parts * q.classes
     for _ in range(parts):
-        k = first + q.rr_sub % parts
+        best = np.int64(-1)
+        for c in range(q.classes):
+            k = first + (q.rr_sub % parts) * q.classes + c
+            s = sub(w, k)
+            if s.head >= 0 and s.blocked == 0 and takes(w, x, np.int64(s.head)):
+                if best < 0 or call(w, s.head).t_arr < call(w, sub(w, best).head).t_arr:
+                    best = k
         q.rr_sub = (q.rr_sub + 1) % parts
-        s = sub(w, k)
-        if s.head >= 0 and s.blocked == 0:
-            hand_over(w, q, s, x)
+        if best >= 0:
+            hand_over(w, q, sub(w, best), x)
             return True
     return False
 

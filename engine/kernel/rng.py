@@ -77,15 +77,10 @@ def uniform(w, s):
 
 
 @kernel
-def exponential(w, s):
-    """Exponential with mean 1."""
+def exponential_edge(w, s, i, x):
+    """What is left when a draw x in layer i is not under the whole layer."""
     shift = 0.0
     while True:
-        u = bits64(w, s)
-        i = np.int64(u & MASK)
-        x = np.float64(np.int64(u >> U11)) * SCALE * zig(w, i)
-        if x < zig(w, i + 1):
-            return shift + x
         if i == 0:
             shift += E_R
         else:
@@ -93,6 +88,22 @@ def exponential(w, s):
             lo = math.exp(-zig(w, i))
             if lo + uniform(w, s) * (hi - lo) < math.exp(-x):
                 return shift + x
+        u = bits64(w, s)
+        i = np.int64(u & MASK)
+        x = np.float64(np.int64(u >> U11)) * SCALE * zig(w, i)
+        if x < zig(w, i + 1):
+            return shift + x
+
+
+@inlined
+def exponential(w, s):
+    """Exponential with mean 1."""
+    u = bits64(w, s)
+    i = np.int64(u & MASK)
+    x = np.float64(np.int64(u >> U11)) * SCALE * zig(w, i)
+    if x < zig(w, i + 1):
+        return x
+    return exponential_edge(w, s, i, x)
 
 
 @kernel

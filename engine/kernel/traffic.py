@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.kernel import rng
 from engine.kernel.calls import ROOT, alloc, release, take_quota
-from engine.kernel.events import TIMEOUT, lane_put, later
+from engine.kernel.events import NORMAL, TIMEOUT, lane_put, later, soon
 from engine.kernel.memory import (
     adj,
     call,
@@ -36,7 +36,7 @@ from engine.kernel.metrics import bucket, observe, tally
 from engine.program import layout as L
 
 
-# --- when --------------------------------------------------------------------------------------------------------
+# --- when ---
 @kernel
 def solve(w, s, t, exposure):
     """When `exposure` is used up from time t on; inf if not before the source stops."""
@@ -104,17 +104,40 @@ def consumed(w, s, t0, t1):
 
 
 @kernel
+def first_arrival(w):
+    """Finds the first of the sources' next arrivals."""
+    w.arrival_t = math.inf
+    for k in range(w.sources):
+        s = source(w, k)
+        if s.next_t < w.arrival_t or (s.next_t == w.arrival_t and s.next_key < w.arrival_key):
+            w.arrival_t = s.next_t
+            w.arrival_key = s.next_key
+            w.arrival_src = k
+
+
+@inlined
+def arrive_at(w, k, s, t):
+    """Source k's next arrival is at t; after its stop, never."""
+    s.next_t = t if t <= s.stop else math.inf
+    s.next_key = NORMAL | (w.seq << 6) | L.E_ARRIVE
+    w.seq += 1
+    if w.sources == 1:
+        w.arrival_t = s.next_t
+        w.arrival_key = s.next_key
+    else:
+        first_arrival(w)
+
+
+@kernel
 def plan_arrival(w, k, s):
     """Schedules the arrival that the remaining exposure leads to."""
-    s.gen += 1
-    if s.factor > 0.0:
-        if s.flat > 0.0:
-            t = s.from_t + s.left / (s.factor * s.flat)
-        else:
-            settle_pointer(w, s, s.from_t)
-            t = solve(w, s, s.from_t, s.left / s.factor)
-        if t <= s.stop:
-            later(w, t, L.E_ARRIVE, k, s.gen)
+    t = math.inf
+    if s.gap_now > 0.0:
+        t = s.from_t + s.left * s.gap_now
+    elif s.factor > 0.0:
+        settle_pointer(w, s, s.from_t)
+        t = solve(w, s, s.from_t, s.left / s.factor)
+    arrive_at(w, k, s, t)
 
 
 @kernel
@@ -134,7 +157,6 @@ def next_arrival(w, k, s):
         s.from_t = max(w.now, s.start)
         plan_arrival(w, k, s)
         return
-    s.gen += 1
     t = math.inf
     if s.mode == L.T_HERD:
         if s.done < s.count:
@@ -151,8 +173,7 @@ def next_arrival(w, k, s):
         if turn > 0 and s.every <= 0.0:
             t = math.inf
         s.done += 1
-    if t <= s.stop:
-        later(w, max(t, w.now), L.E_ARRIVE, k, s.gen)
+    arrive_at(w, k, s, max(t, w.now))
 
 
 @kernel
@@ -176,7 +197,7 @@ def think(w, k, s, t):
         later(w, t, L.E_USER, k, s.gen)
 
 
-# --- requests ----------------------------------------------------------------------------------------------------
+# --- requests ---
 @inlined
 def new_request(w, k, s):
     """A request begins. Returns it to advance, or -1."""
@@ -276,12 +297,28 @@ def request_ended(w, c, ok, reason, where):
 
 
 @inlined
-def on_arrive(w, k, gen):
+def on_arrive(w, k):
     """An open-loop arrival. Returns a request to advance, or -1."""
     s = source(w, k)
-    if s.gen != gen:
-        return np.int64(-1)
-    next_arrival(w, k, s)
+    if s.mode == L.T_HERD or s.mode == L.T_BATCH:
+        # Under a traffic factor each request of a herd comes that many times, one event each.
+        if s.extra < 0:
+            s.extra = 1 if s.factor == 1.0 else rng.count(w, 3 * np.int64(s.node) + 1, s.factor)
+        s.extra -= 1
+        if s.extra < 0:
+            next_arrival(w, k, s)
+            return np.int64(-1)
+        if s.extra > 0:
+            arrive_at(w, k, s, w.now)
+        else:
+            s.extra = -1
+            next_arrival(w, k, s)
+    elif s.gap_now > 0.0 and s.mode == L.T_OPEN and not s.even:
+        s.left = rng.exponential(w, 3 * np.int64(s.node) + 1)
+        s.from_t = w.now
+        arrive_at(w, k, s, w.now + s.left * s.gap_now)
+    else:
+        next_arrival(w, k, s)
     return new_request(w, k, s)
 
 
@@ -290,4 +327,19 @@ def on_user(w, k, gen):
     s = source(w, k)
     if s.gen != gen or w.now > s.stop:
         return np.int64(-1)
+    if s.people > s.wanted:
+        s.people -= 1
+        return np.int64(-1)
     return new_request(w, k, s)
+
+
+@kernel
+def on_spawn(w, k):
+    """People join until as many take part as the traffic factor wants, some at a time so that there is room."""
+    s = source(w, k)
+    for _ in range(64):
+        if s.people >= s.wanted:
+            return
+        s.people += 1
+        think(w, k, s, max(w.now, s.start))
+    soon(w, L.E_SPAWN, k, 0)

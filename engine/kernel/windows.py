@@ -65,8 +65,8 @@ def breaker_outcome(w, n, epoch, ok):
     if not ok:
         set_wheel(w, at, wheel(w, at) + 1)
         n.br_fail += 1
-        if n.br_total >= n.min_calls and n.br_fail >= n.failure_rate * n.br_total:
-            breaker_trip(w, n)
+    if n.br_fail > 0 and n.br_total >= n.min_calls and n.br_fail >= n.failure_rate * n.br_total:
+        breaker_trip(w, n)
 
 
 @kernel

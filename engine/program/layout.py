@@ -87,7 +87,8 @@ MAX_DEPTH = 32
     E_GIVE_UP,
     E_FILLED,
     E_PULL,
-) = range(22)
+    E_SPAWN,
+) = range(23)
 C_FAULT, C_NORMAL, C_TIMEOUT = 0, 1, 2  # order of events at one instant
 
 # --- policies, latency models, shapes, breaker states, instance states ---
@@ -138,14 +139,27 @@ FRAME_S = 0.1
 ZIG = 256
 
 
-def _rec(text: str) -> np.dtype:
-    """A record type from lines ``type name name …``; anything after # is a comment."""
+def _rec(text: str, size: int = 0) -> np.dtype:
+    """A record type from lines ``type name name …``; anything after # is a comment. size: its bytes, if padded."""
     fields = []
     for line in text.splitlines():
         words = line.split("#")[0].split()
         if words:
             fields += [(name, words[0]) for name in words[1:]]
-    return np.dtype(fields, align=True)
+    plain = np.dtype(fields, align=True)
+    if not size:
+        return plain
+    names = list(plain.names)
+    parts = [plain.fields[n] for n in names]
+    return np.dtype(
+        {
+            "names": names,
+            "formats": [f for f, _ in parts],
+            "offsets": [o for _, o in parts],
+            "itemsize": size,
+        },
+        align=True,
+    )
 
 
 POINTERS = (
@@ -158,22 +172,26 @@ SIM = _rec(
     + """
 f8 now until end duration warmup      # clock; where this call stops; where the run ends at the latest
 f8 next_frame next_mark stop
+f8 arrival_t                          # the first of the sources' next arrivals: they stand beside the heap
+i8 arrival_key arrival_src
 i8 seq events max_events steps        # steps: at this instant
 i8 heap_n heap_cap
 i8 agenda_head agenda_n agenda_mask
 i8 free calls_high calls_cap calls_live   # free list, records ever used, records in use
 i8 fill_n fill_mask
 i8 open_requests
-i8 frame_i frame_n frame_cap          # frames ever recorded, in the buffer, room in the buffer
+i8 frame_i frame_n frame_cap frame_keep  # frames ever recorded, in the buffer, room in it; 0: overwrite old ones
 i8 mark_i mark_n
 i8 nodes edges faults sources lanes goals
 i8 burst spent                        # most calls one step can send; messages this step has handed over
+i8 live_soft heap_soft agenda_soft     # below these a step cannot run out of room
 i8 need need_id                       # what a growing answer asks for
 i8 finished
 """
 )
 
-NODE = _rec("""
+NODE = _rec(
+    """
 # what the settings say
 i4 plan slots queue retries cancel latency
 f8 vcpu cpu_s p50_s mu sigma
@@ -202,15 +220,16 @@ i4 in_off in_n
 i4 inst_off inst_cap instances dead_letter fb_any
 i4 sub_off sub_n src lane_work lane_to
 i4 budget_off breaker_off ugrid_off
+i4 simple                             # one plain edge, called once: the shortest way through the plan
 i4 hazard_runs scale_runs health_runs inst_room
 # faults acting on it
 i4 outages cold quota_zero
 f8 slow keep quota_factor warm_from
 # state
-i4 live busy qlen q_head q_tail reserved booting draining
+i4 live busy qlen q_head q_tail reserved booting draining drain_busy  # drain_busy: of busy, on draining instances
 i8 in_flight
 f8 tokens tokens_t ltokens ltokens_t
-f8 last busy_int cap_int queue_int
+f8 busy_last busy_int queue_last queue_int cap_last cap_int
 i8 queue_max
 f8 cpu_v cpu_last cpu_int cpu_cap_int cpu_t u_total u_next
 i4 cpu_n cpu_head cpu_tail cpu_gen
@@ -219,7 +238,7 @@ i8 br_cell br_fail br_total
 f8 br_until
 i4 br_state br_epoch br_let br_ok
 i8 bu_cell bu_first bu_retry
-i4 rr rr_feed rr_sub
+i4 rr rr_feed rr_sub classes          # classes: 2 where consumers choose by read and write
 i8 backlog enqueued
 i4 age_head age_tail
 f8 age_t                              # when its oldest waiting message came, as last looked at; -1: none
@@ -228,7 +247,9 @@ f8 soj_sum wait_sum
 i8 soj_n wait_n
 f4 w50 w95 w99
 i4 w_n
-""")
+""",
+    1024,
+)  # a power of two: its address is a shift
 
 EDGE = _rec("""
 i4 src dst order parallel need only optional fallback async_ checkpoint dead_letter
@@ -267,9 +288,9 @@ i4 seg_off seg_n seg_i goal_off goal_n
 f8 base period                        # periodic shapes: shift of the segment table
 f8 start stop factor
 f8 left from_t                        # exposure still to run, and from when
-i8 count done                         # herd, batch
+i8 count done extra                   # herd, batch; extra: further requests of this arrival, -1: not drawn
 f8 at spread every
-i8 users
+i8 users people wanted                # people who take part; how many should under the traffic factor
 f8 think
 f8 write_share
 i8 keys
@@ -277,7 +298,9 @@ f8 zipf z_x1 z_n z_s
 i4 prio down
 i8 ids
 f8 asked_at
-f8 flat                               # the rate where it never changes, else 0
+f8 gap gap_now                        # mean gap of a rate that never changes, else 0; under the factor
+f8 next_t                             # its next arrival, inf: none
+i8 next_key
 """)
 FAULT = _rec("f8 at end amount\ni4 kind node edge active manual pad")
 GOAL = _rec("f8 from_t to_t within\ni8 ok bad late\ni4 hist tick_off tick_n pad\nf8 tick_t")

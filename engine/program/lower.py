@@ -18,7 +18,7 @@ from engine.program.state import State
 GOAL_METRICS = ("success_rate", "goodput_rps", "p50_ms", "p95_ms", "p99_ms", "failed", "recovery_s")
 MAX_LANES = 256
 LANE_ROOM = 256
-FRAME_BYTES = 192 << 10  # small enough to stay in the cache
+FRAME_BYTES = 1 << 20  # small enough to stay in the cache
 FAULT_ROOM = 256  # faults by hand on top of the file's
 MAX_TICKS = 2_000_000
 
@@ -54,8 +54,11 @@ class Program:
         return self.lanes[key]
 
 
-def lower(design: Design, seed: int | None = None, until_s: float | None = None) -> tuple[Program, State]:
-    """The program and the state at time 0. until_s cuts the run short (s). Raises DesignError for what cannot run."""
+def lower(
+    design: Design, seed: int | None = None, until_s: float | None = None, history: bool = True
+) -> tuple[Program, State]:
+    """The program and the state at time 0. until_s cuts the run short (s); without history only the
+    last frames are kept. Raises DesignError for what cannot run."""
     duration = design.duration_s if until_s is None else min(until_s, design.duration_s)
     nodes, edges = design.nodes, design.edges
     if not nodes:
@@ -167,10 +170,12 @@ def lower(design: Design, seed: int | None = None, until_s: float | None = None)
         adj += ordered
         saves.sort(key=lambda x: (edge[x]["order"], edge[x]["parallel"], x))
         r["ck_off"], r["ck_n"] = len(adj), len(saves)
+        r["simple"] = is_simple(r, [edge[x] for x in ordered])
         adj += saves
         if r["plan"] == L.P_QUEUE:
             copies = len(ordered) if r["copies"] else 1
-            r["sub_off"], r["sub_n"] = subs, copies * max(1, int(r["partitions"]))
+            r["classes"] = 2 if any(edge[x]["only"] != L.ONLY_ANY for x in ordered) else 1
+            r["sub_off"], r["sub_n"] = subs, copies * max(1, int(r["partitions"])) * int(r["classes"])
             subs += int(r["sub_n"])
     for k in range(len(nodes)):
         r = node[k]
@@ -205,7 +210,7 @@ def lower(design: Design, seed: int | None = None, until_s: float | None = None)
     frame_bytes = (
         L.FRAME.itemsize + len(nodes) * (L.FNODE.itemsize + 8 * L.TALLY) + len(edges) * L.FEDGE.itemsize
     )
-    frames = min(4096, max(16, FRAME_BYTES // frame_bytes))
+    frames = min(4096, max(16, FRAME_BYTES // frame_bytes)) if history else 4
     lane = np.zeros(MAX_LANES, L.LANE)
     lane["off"] = np.arange(MAX_LANES) * LANE_ROOM
     lane["mask"] = LANE_ROOM - 1
@@ -215,9 +220,9 @@ def lower(design: Design, seed: int | None = None, until_s: float | None = None)
         + int(node[k]["plan_n"])
         for k in range(len(nodes))
     )
-    heap = 4096 + 2 * (users + 2 * burst + 8 * len(nodes) + 2 * len(fault))
     calls = 1024 + 2 * burst
-    agenda = 1 << (4 * burst + 4096 - 1).bit_length()
+    heap = 4 * calls + 2 * (users + 2 * burst + 8 * len(nodes) + 2 * len(fault))
+    agenda = 1 << (4 * burst + 4 * calls - 1).bit_length()
     fills = np.zeros(64, L.FILL)
     fills["call"] = -1
     streams = np.zeros(3 * len(nodes), L.STREAM)
@@ -264,13 +269,25 @@ def lower(design: Design, seed: int | None = None, until_s: float | None = None)
     w["end"] = duration + (design.drain_s if until_s is None or until_s >= design.duration_s else 0.0)
     w["next_frame"], w["next_mark"] = L.FRAME_S, p.marks[0]
     w["seq"] = 1
+    w["arrival_t"] = math.inf
     w["free"] = -1
     w["heap_cap"], w["calls_cap"], w["agenda_mask"] = heap, calls, agenda - 1
     w["fill_mask"] = len(fills) - 1
     w["frame_cap"], w["mark_n"], w["burst"] = frames, len(p.marks), burst
+    w["frame_keep"] = history
     w["nodes"], w["edges"], w["faults"] = len(nodes), len(edges), len(design.faults)
     w["sources"], w["lanes"], w["goals"] = len(p.sources), MAX_LANES, len(p.goals)
-    return p, State(sim, arrays)
+    state = State(sim, arrays)
+    state.set_room()
+    return p, state
+
+
+def is_simple(node: np.void, plan: list[np.void]) -> bool:
+    """Whether a node's plan is one plain edge called exactly once, the case the kernel has a short way for."""
+    if node["plan"] not in (L.P_SOURCE, L.P_ALL) or len(plan) != 1 or node["budget"] > 0:
+        return False
+    e = plan[0]
+    return bool(e["calls"] == 1.0 and not e["parallel"] and not e["async_"] and e["only"] == L.ONLY_ANY)
 
 
 def _on_fail(edge: np.ndarray, x: int) -> int:
@@ -319,9 +336,6 @@ def source_fields(p: Program, s: dict, duration: float) -> tuple[dict[str, objec
         "mode": mode,
         "even": s["arrivals"] == "even",
         "period": period,
-        "flat": segments[0][2]
-        if len(segments) == 1 and not period and segments[0][:2] == (0.0, FAR)
-        else 0.0,
         "start": start,
         "stop": min(stop, duration),
         "count": s["batch"] if mode == L.T_BATCH else s["count"],
@@ -338,6 +352,13 @@ def source_fields(p: Program, s: dict, duration: float) -> tuple[dict[str, objec
     return fields, segments
 
 
+def flat_gap(segments: list[tuple]) -> float:
+    """Mean seconds between arrivals of a rate that never changes, else 0."""
+    if len(segments) == 1 and segments[0][:2] == (0.0, FAR) and segments[0][2] > 0:
+        return 1.0 / segments[0][2]
+    return 0.0
+
+
 def _sources(p: Program, design: Design, node: np.ndarray, settings: list) -> tuple[np.ndarray, np.ndarray]:
     src = np.zeros(max(1, len(p.sources)), L.SRC)
     segments: list[tuple] = []
@@ -346,6 +367,10 @@ def _sources(p: Program, design: Design, node: np.ndarray, settings: list) -> tu
         write(src[k], fields)
         src[k]["node"], src[k]["factor"] = i, 1.0
         src[k]["seg_off"], src[k]["seg_n"] = len(segments), len(mine)
+        src[k]["gap"] = src[k]["gap_now"] = flat_gap(mine)
+        src[k]["next_t"] = math.inf
+        src[k]["extra"] = -1
+        src[k]["people"] = src[k]["wanted"] = src[k]["users"]
         segments += mine
         node[i]["src"] = k
     return src, np.array(segments or [(0.0, 0.0, 0.0, 0.0)], L.SEG)

@@ -17,21 +17,17 @@ def pieces(s: Mapping[str, object], duration_s: float) -> tuple[list[Piece], flo
     """The rate of an open-loop source as pieces, the period after which they repeat (0: never), and from when to when
     requests arrive at all.
 
-    A ramp changes the rate from `rate` to `rate_to` between start_s and stop_s (without a stop_s: the end of the run),
-    a step at start_s, a spike multiplies it between start_s and stop_s; before, the rate is `rate`. With at_s given, a
-    step or spike begins there (a spike lasts on_s) and start_s and stop_s bound the arrivals, as for all other shapes.
+    start_s and stop_s bound the arrivals of every shape. A ramp goes from `rate` at start_s to `rate_to` at stop_s
+    (or the end of the run). A step to `rate_to` is at at_s; a spike begins at at_s and lasts on_s. Without an at_s,
+    a step is at start_s and a spike lasts from start_s to stop_s (or on_s): these do not bound the arrivals then.
     """
     shape, rate = s["shape"], float(s["rate"])
     start, stop, at = float(s["start_s"]), float(s["stop_s"]), float(s["at_s"])
     first, last = start, stop or FAR
     if shape == "ramp":
         end = stop or duration_s
-        to = float(s["rate_to"])
-        first, last = 0.0, FAR
-        if end <= start:
-            return _steps([(0.0, rate), (start, to)]), 0.0, first, last
-        slope = (to - rate) / (end - start)
-        return [(0.0, start, rate, 0.0), (start, end, rate, slope), (end, FAR, to, 0.0)], 0.0, first, last
+        slope = (float(s["rate_to"]) - rate) / (end - start) if end > start else 0.0
+        return [(start, end, rate, slope), (end, FAR, float(s["rate_to"]), 0.0)], 0.0, first, last
     if shape == "step":
         if at <= 0.0:
             first, last = 0.0, FAR

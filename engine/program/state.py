@@ -49,7 +49,7 @@ class State:
     def nbytes(self) -> int:
         return sum(v.nbytes for v in self.arrays.values())
 
-    # --- growing -----------------------------------------------------------------------------------------------
+    # --- growing ---
     def grow(self) -> None:
         """Makes room where the kernel has asked for it (`need`), before it goes on."""
         w = self.sim[0]
@@ -57,27 +57,43 @@ class State:
         if need == L.G_CALLS:
             if live > MAX_CALLS:
                 raise DesignError(
-                    f"more than {MAX_CALLS:,} calls and messages are open at {w['now']:g} s; give the slowest component "
-                    "slots and a queue, or send less traffic"
+                    f"more than {MAX_CALLS:,} calls and messages are open at {w['now']:g} s; "
+                    "give the slowest component slots and a queue, or send less traffic"
                 )
             room = max(2 * int(w["calls_cap"]), live + 2 * burst + 64)
             self.arrays["call"] = _longer(self.call, room)
             w["calls_cap"] = room
+            self._grow_heap(int(w["heap_n"]) + 4 * room + 2 * burst)
+            self._grow_agenda(int(w["agenda_n"]) + 3 * room + 2 * burst)
         elif need == L.G_HEAP:
-            room = max(2 * int(w["heap_cap"]), int(w["heap_n"]) + 4 * live + 2 * burst)
-            self.arrays["heap"] = _longer(self.heap, room)
-            w["heap_cap"] = room
+            self._grow_heap(int(w["heap_n"]) + 4 * int(w["calls_cap"]) + 2 * burst)
         elif need == L.G_AGENDA:
-            self._grow_agenda(int(w["agenda_n"]) + 4 * live + 2 * burst)
+            self._grow_agenda(int(w["agenda_n"]) + 3 * int(w["calls_cap"]) + 2 * burst)
         elif need == L.G_LANE:
             self._grow_lane(int(w["need_id"]))
         elif need == L.G_FILLS:
             self._grow_fills()
         w["need"] = 0
+        self.set_room()
+
+    def set_room(self) -> None:
+        """The counts below which a step needs no growing: a step can at most touch every open call twice."""
+        w = self.sim[0]
+        burst = int(w["burst"])
+        w["live_soft"] = live = int(w["calls_cap"]) - burst - 8
+        w["heap_soft"] = int(w["heap_cap"]) - 2 * live - burst
+        w["agenda_soft"] = int(w["agenda_mask"]) + 1 - 2 * live - burst
+
+    def _grow_heap(self, least: int) -> None:
+        if least > len(self.heap):
+            self.arrays["heap"] = _longer(self.heap, max(least, 3 * len(self.heap) // 2))
+            self.sim[0]["heap_cap"] = len(self.heap)
 
     def _grow_agenda(self, least: int) -> None:
         w = self.sim[0]
-        room = _power(max(least, 2 * len(self.agenda)))
+        if least <= len(self.agenda):
+            return
+        room = _power(least)
         order = (int(w["agenda_head"]) + np.arange(int(w["agenda_n"]))) & int(w["agenda_mask"])
         new = np.zeros(room, L.EVENT)
         new[: len(order)] = self.agenda[order]

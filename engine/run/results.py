@@ -56,16 +56,24 @@ class View:
         """Node records as they are now, with the time integrals brought up to now."""
         if self._current is None:
             r = self.state.node.copy()
-            dt = self.now - r["last"]
-            r["busy_int"] += r["busy"] * dt
-            r["queue_int"] += r["qlen"] * dt
-            r["cap_int"] += r["slots"].astype(float) * r["live"] * dt
+            r["busy_int"] += (r["busy"] - r["drain_busy"]) * (self.now - r["busy_last"])
+            r["queue_int"] += r["qlen"] * (self.now - r["queue_last"])
+            r["cap_int"] += r["slots"].astype(float) * r["live"] * (self.now - r["cap_last"])
             cores = r["vcpu"] * r["live"]
-            dt = np.where(r["cpu_s"] > 0, self.now - r["cpu_last"], 0.0)
+            dt = np.where(r["vcpu"] > 0, self.now - r["cpu_last"], 0.0)
             r["cpu_int"] += np.minimum(r["cpu_n"], cores) * dt
             r["cpu_cap_int"] += cores * dt
+            for i in np.flatnonzero(r["plan"] == L.P_QUEUE):
+                r[i]["age_t"] = self._oldest(r[i])
             self._current = r
         return self._current
+
+    def _oldest(self, queue: np.void) -> float:
+        """When the oldest message that waits came, -1 where none does."""
+        m = int(queue["age_head"]) if queue["backlog"] > 0 else -1
+        while m >= 0 and self.state.call[m]["kid_head"] >= 0:
+            m = int(self.state.call[m]["sib_next"])
+        return float(self.state.call[m]["t_arr"]) if m >= 0 else -1.0
 
     def at(self, t: float) -> np.ndarray:
         """Node records at a marked time, or now where the run has not come so far."""
@@ -216,7 +224,7 @@ def digest(program: Program, state: State) -> str:
     return h.hexdigest()[:32]
 
 
-# --- objectives --------------------------------------------------------------------------------------------------
+# --- objectives ---
 @dataclass(frozen=True)
 class _Goal:
     """What a GOAL row has counted, the requests still unanswered and too old added to the failures."""

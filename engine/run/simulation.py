@@ -35,20 +35,20 @@ def kernel():
 class Simulation:
     """A design being simulated.
 
-    Parameters: design; seed (default: the design's); until_s cuts the run short. Raises DesignError for a design
-    that cannot run. history=False forgets the frames as they come, for runs of which only the sums are wanted. `advance` releases the interpreter lock while it runs; one Simulation belongs to one thread
-    at a time.
+    Parameters: design; seed (default: the design's); until_s cuts the run short; history=False forgets the frames as
+    they come, for runs of which only the sums are wanted. Raises DesignError for a design that cannot run. `advance`
+    releases the interpreter lock while it runs; one Simulation belongs to one thread at a time.
     """
 
     def __init__(
         self, design: Design, seed: int | None = None, until_s: float | None = None, history: bool = True
     ) -> None:
-        self.program, self.state = lower(design, seed, until_s)
+        self.program, self.state = lower(design, seed, until_s, history)
         self.design = design
         self.history = History(self.program) if history else None
         self._call(L.OP_START)
 
-    # --- the clock ---------------------------------------------------------------------------------------------
+    # --- the clock ---
     @property
     def now(self) -> float:
         """Simulated seconds since the start."""
@@ -69,7 +69,7 @@ class Simulation:
         return int(self.state.sim[0]["events"])
 
     def advance(self, until_s: float, max_events: int = 0) -> bool:
-        """Runs to until_s (simulated), or through about max_events steps (0: no limit). True when the run has finished."""
+        """Runs to until_s (simulated), or for max_events steps (0: no limit). True when the run has finished."""
         w = self.state.sim[0]
         if self.finished:
             return True
@@ -98,7 +98,7 @@ class Simulation:
         else:
             self.history.take(self.state)
 
-    # --- looking -----------------------------------------------------------------------------------------------
+    # --- looking ---
     def frames(self, start: int = 0) -> Frames:
         """The recorded frames, oldest first, from index `start` on."""
         if self.history is None:
@@ -113,7 +113,7 @@ class Simulation:
         """A fingerprint of everything measured so far."""
         return digest(self.program, self.state)
 
-    # --- changing ----------------------------------------------------------------------------------------------
+    # --- changing ---
     def set(self, target: str, setting: str, value: object) -> None:
         """Changes a setting of a node or edge (by id) from now on. Raises DesignError on a bad value, and
         `live.RestartNeeded` (a DesignError) for one that only a new run can take up."""
