@@ -14,6 +14,7 @@ from engine.program.state import State
 
 HISTORY_BYTES = 48 << 20
 BLOCK_FRAMES = 64  # small pieces are joined until there are so many frames in one
+MOST_FRAMES = 4 * BLOCK_FRAMES
 # Per node: offered, succeeded, failed by reason; then requests that failed because of it, by reason.
 _COUNTS = 2 + L.NR
 _KEPT = _COUNTS + L.NR
@@ -149,7 +150,7 @@ class History:
         """What the kept frames take in memory."""
         return self._old_bytes + self._new_bytes
 
-    # --- recording ---------------------------------------------------------------------------------------
+    # --- recording ---
     def take(self, state: State) -> None:
         """Takes the frames out of the state's buffer."""
         w = state.sim[0]
@@ -158,13 +159,21 @@ class History:
             return
         w["frame_n"] = 0
         end = int(w["frame_i"])
-        self._append(self._block(state, k, np.arange(end - k, end)))
-        while len(self._new) > 1 and self._new_bytes > self._half:
-            self._age(self._new.pop(0))
+        for a in range(0, k, MOST_FRAMES):
+            b = min(k, a + MOST_FRAMES)
+            self._append(self._block(state, a, b, np.arange(end - k + a, end - k + b)))
+            while len(self._new) > 1 and self._new_bytes > self._half:
+                self._age(self._new.pop(0))
         self._show(end)
 
-    def _block(self, state: State, k: int, index: np.ndarray) -> _Block:
-        tally = state.freason[: k * self._n * L.TALLY].reshape(k, self._n, 3, L.CNT)
+    def _block(self, state: State, a: int, b: int, index: np.ndarray) -> _Block:
+        """The frames from a to before b of the state's buffer."""
+
+        def part(name: str, width: int) -> np.ndarray:
+            return state.arrays[name][a * width : b * width]
+
+        k = b - a
+        tally = part("freason", self._n * L.TALLY).reshape(k, self._n, 3, L.CNT)
         counts = np.empty((k, self._n, _KEPT), np.int64)
         np.add(tally[:, :, 0, :_COUNTS], tally[:, :, 1, :_COUNTS], out=counts[:, :, :_COUNTS])
         counts[:, :, _COUNTS:] = tally[:, :, 2, : L.NR]
@@ -173,9 +182,9 @@ class History:
         counts = counts[:, columns]
         if len(columns) == 0 or counts[-1].max() < 1 << 32:
             counts = counts.astype(np.uint32)
-        nodes = state.fnode[: k * self._n].reshape(k, self._n).copy()
-        edges = state.fedge[: k * self._e].reshape(k, self._e).copy()
-        return _Block(index, state.frame[:k].copy(), nodes, edges, columns, counts)
+        nodes = part("fnode", self._n).reshape(k, self._n).copy()
+        edges = part("fedge", self._e).reshape(k, self._e).copy()
+        return _Block(index, part("frame", 1).copy(), nodes, edges, columns, counts)
 
     def _append(self, block: _Block) -> None:
         """Adds the latest block; small ones before it are joined once there are enough frames in them."""
@@ -226,7 +235,7 @@ class History:
         self._shown = (*self._old, *self._new)
         self._count = count
 
-    # --- reading -----------------------------------------------------------------------------------------
+    # --- reading ---
     def _since(self, start: int) -> list[_Block]:
         blocks = [b for b in self._shown if b.index[-1] >= start]
         if blocks and blocks[0].index[0] < start:

@@ -61,7 +61,7 @@ class Run:
         self._summary: dict | None = None
         self._asked: Future | None = None
 
-    # --- life --------------------------------------------------------------------------------------------
+    # --- life ---
     def start(self) -> Run:
         """Starts the thread; it compiles the kernel where that is needed. Returns the run. Once only."""
         if self._thread is not None:
@@ -84,7 +84,7 @@ class Run:
     def __exit__(self, *_error: object) -> None:
         self.stop()
 
-    # --- commands ----------------------------------------------------------------------------------------
+    # --- commands ---
     def play(self) -> None:
         """Goes on until `pause` or the end; a finished run stays finished."""
         self._worker.inbox.put(Play())
@@ -134,7 +134,7 @@ class Run:
         """
         self._worker.inbox.put(Rewind(_time("t", t)))
 
-    # --- looking -----------------------------------------------------------------------------------------
+    # --- looking ---
     @property
     def state(self) -> RunState:
         """How the run stands; reading it costs nothing and never waits."""
@@ -167,7 +167,7 @@ class Run:
         history = self._worker.history
         return None if history is None else history.frames(history.count - 1)
 
-    # --- asking: these wait for the thread, some milliseconds between two pieces of the run --------------
+    # --- asking: these wait for the thread, some milliseconds between two pieces of the run ---
     def summary(self) -> dict | None:
         """The object of `run --json` as the run stands, wall_s left out (None); None where there is no run.
         Waits.
@@ -206,15 +206,23 @@ class Run:
         return self.state
 
     def wait(self, *statuses: str, timeout: float | None = None) -> RunState:
-        """Waits until the status is one of these (wall time at most, s), or the thread has ended."""
+        """Waits until all commands given so far have been carried out and the status is one of these (wall
+        time at most, s), or the thread has ended.
+        """
         worker = self._worker
         end = None if timeout is None else time.monotonic() + timeout
+
+        def left() -> float | None:
+            return None if end is None else max(0.0, end - time.monotonic())
+
+        try:
+            self._post(lambda worker: None).result(left())
+        except TimeoutError:
+            return worker.state
         with worker.changed:
             while worker.state.status not in statuses and self._thread is not None and worker.open:
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
+                if not worker.changed.wait(left()) and left() == 0.0:
                     break
-                worker.changed.wait(left)
         return worker.state
 
     def _post(self, ask: Callable[[Worker], object]) -> Future:

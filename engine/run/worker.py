@@ -70,7 +70,7 @@ class RunState:
     notices: tuple[Notice, ...] = ()
 
 
-# --- messages; Set and Inject are messages too -----------------------------------------------------------
+# --- messages; Set and Inject are messages too ---
 @dataclass(frozen=True)
 class Play:
     pass
@@ -159,7 +159,7 @@ class Worker:
         self.changed = threading.Condition()  # notified when the status changes
         self.state = self._snapshot()
 
-    # --- the thread --------------------------------------------------------------------------------------
+    # --- the thread ---
     def main(self) -> None:
         """The thread's whole life. Raises nothing."""
         try:
@@ -214,7 +214,7 @@ class Worker:
         if not self._go_on(share):
             raise Stopped
 
-    # --- getting ready -----------------------------------------------------------------------------------
+    # --- getting ready ---
     def _prepare(self) -> None:
         while not _building.acquire(timeout=0.1):
             self._compiling(0.0)  # another run compiles; what it has done will be there
@@ -267,7 +267,7 @@ class Worker:
         """The status of a run that does not play."""
         return "finished" if self.sim.finished else "paused" if self.sim.now > 0 else "ready"
 
-    # --- going on ----------------------------------------------------------------------------------------
+    # --- going on ---
     def _play_on(self) -> None:
         """One piece of a playing run."""
         self._piece(self._pace.due(self.sim.now, time.perf_counter()))
@@ -307,10 +307,12 @@ class Worker:
 
     def _settle(self) -> None:
         """Brings the instant to its end: commands act after all that was due by now."""
-        if self.sim is not None and not self.sim.finished and journal.settle(self.sim):
+        if self.sim is None or self._status in ("finished", "failed"):
+            return
+        if journal.settle(self.sim):
             self._set_status("finished")
 
-    # --- messages ----------------------------------------------------------------------------------------
+    # --- messages ---
     def _take_messages(self) -> None:
         """Handles what waits in the inbox; waits for a message where there is nothing to do before one
         comes.
@@ -418,7 +420,7 @@ class Worker:
             self._tell("restart", f"{reason} (seed {self._seed})")
         self._begin("playing" if self._status == "playing" else "ready")
 
-    # --- the past ----------------------------------------------------------------------------------------
+    # --- the past ---
     def _rewind(self, t: float) -> None:
         """Back to time t: commands by hand up to and at t have been carried out, those after it are
         forgotten.
@@ -469,7 +471,7 @@ class Worker:
     def journal(self) -> tuple[Entry, ...]:
         return tuple(self._journal)
 
-    # --- outwards ----------------------------------------------------------------------------------------
+    # --- outwards ---
     def _fail(self, reason: str) -> None:
         self._failure = " ".join(reason.split())
         self._progress = None
