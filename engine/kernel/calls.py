@@ -97,7 +97,7 @@ def inherit(w, c, p, x):
     a.state = L.S_TRAVEL
 
 
-@kernel
+@inlined
 def travel(w, c, x, kind):
     """The call (or its answer) sets out over edge x."""
     e = edge(w, x)
@@ -109,7 +109,7 @@ def travel(w, c, x, kind):
         soon(w, kind, c, gen)
 
 
-@kernel
+@inlined
 def send(w, p, x, base, attempt):
     """One attempt of p over edge x. Returns the call."""
     c = alloc(w)
@@ -253,7 +253,7 @@ def on_cpu(w, i):
     cpu_plan(w, i, n)
 
 
-@kernel
+@inlined
 def begin(w, c, k):
     """A slot is free: the call starts on instance k and draws its own time."""
     a = call(w, c)
@@ -305,7 +305,7 @@ def unqueue(w, n, c):
     n.qlen -= 1
 
 
-@kernel
+@inlined
 def serve_waiting(w, i):
     """Starts waiting calls while there are free slots; with none left waiting, asks the queues that feed it."""
     n = node(w, i)
@@ -458,7 +458,7 @@ def filled(w, c):
     a.q_next = -1
 
 
-@kernel
+@inlined
 def ended(w, c):
     """Counts an ended call (outcome in its record) and sends its answer back."""
     a = call(w, c)
@@ -521,7 +521,7 @@ def give_up_kids(w, p):
         abandon(w, c)
 
 
-@kernel
+@inlined
 def end_call(w, c, ok, reason, origin):
     """A started call ends: open calls given up, slot freed, the oldest waiting call started, answer sent."""
     a = call(w, c)

@@ -18,7 +18,7 @@ NORMAL = L.C_NORMAL << 60
 TIMEOUT = L.C_TIMEOUT << 60
 
 
-@kernel
+@inlined
 def heap_put(w, t, key, ident, gen):
     i = w.heap_n
     w.heap_n = i + 1
@@ -40,7 +40,7 @@ def heap_put(w, t, key, ident, gen):
     d.gen = gen
 
 
-@kernel
+@inlined
 def heap_fix(w, n, t, key, ident, gen):
     """Puts an event into the hole at the root of a heap of n entries."""
     i = np.int64(0)
@@ -78,7 +78,7 @@ def heap_drop(w):
         heap_fix(w, n, e.t, e.key, np.int64(e.id), np.int64(e.gen))
 
 
-@kernel
+@inlined
 def later(w, t, kind, ident, gen):
     """Schedules a normal event."""
     key = NORMAL | (w.seq << 6) | kind
@@ -93,7 +93,7 @@ def schedule(w, t, cls, kind, ident, gen):
     heap_put(w, t, key, np.int64(ident), np.int64(gen))
 
 
-@kernel
+@inlined
 def lane_put(w, ln, t, top, kind, ident, gen):
     """Schedules an event of constant delay; `top` is its class bits. Out of order or out of room: the heap."""
     key = top | (w.seq << 6) | kind

@@ -19,14 +19,18 @@ def lean() -> Iterator[None]:
     """While inside, numba leaves everything but `ENTRY` unoptimised."""
     from numba.core.codegen import CPUCodeLibrary
     from numba.core.cpu import CPUContext
+    from numba.core.lowering import BaseLower
 
-    names = ("_optimize_final_module", "_finalize_final_module")
-    optimise, finalise = (getattr(CPUCodeLibrary, name) for name in names)
-    executable = CPUContext.get_executable
+    def library(name: str):
+        """A step of a library that only the entry point's takes."""
+        usual = getattr(CPUCodeLibrary, name)
+        return lambda self, *args: usual(self, *args) if self.name == ENTRY else None
 
-    def optimise_entry(self):
-        if self.name == ENTRY:
-            optimise(self)
+    def wrapper(name: str):
+        usual = getattr(BaseLower, name)
+        return lambda self, *args: usual(self, *args) if self.library.name == ENTRY else None
+
+    finalise, executable = CPUCodeLibrary._finalize_final_module, CPUContext.get_executable
 
     def finalise_entry(self):
         if self.name == ENTRY:
@@ -35,18 +39,25 @@ def lean() -> Iterator[None]:
             self._finalize_dynamic_globals()
             self._finalized = True
 
-    def executable_entry(self, library, fndesc, env):
-        if library.name == ENTRY:
-            return executable(self, library, fndesc, env)
-        library._ensure_finalized()
+    def executable_entry(self, code, fndesc, env):
+        if code.name == ENTRY:
+            return executable(self, code, fndesc, env)
+        code._ensure_finalized()
         return [].append  # never called: numba wants a built-in function of its own for each helper
 
-    CPUCodeLibrary._optimize_final_module = optimise_entry
-    CPUCodeLibrary._finalize_final_module = finalise_entry
-    CPUContext.get_executable = executable_entry
+    patches = {
+        (CPUCodeLibrary, "_optimize_final_module"): library("_optimize_final_module"),
+        (CPUCodeLibrary, "_optimize_functions"): library("_optimize_functions"),
+        (CPUCodeLibrary, "_finalize_final_module"): finalise_entry,
+        (CPUContext, "get_executable"): executable_entry,
+        (BaseLower, "create_cpython_wrapper"): wrapper("create_cpython_wrapper"),
+        (BaseLower, "create_cfunc_wrapper"): wrapper("create_cfunc_wrapper"),
+    }
+    usual = {(owner, name): getattr(owner, name) for owner, name in patches}
     try:
+        for (owner, name), step in patches.items():
+            setattr(owner, name, step)
         yield
     finally:
-        CPUCodeLibrary._optimize_final_module = optimise
-        CPUCodeLibrary._finalize_final_module = finalise
-        CPUContext.get_executable = executable
+        for (owner, name), step in usual.items():
+            setattr(owner, name, step)

@@ -23,7 +23,8 @@ try:
     OPTIONS["_nrt"] = False
 except Exception:  # pragma: no cover - depends on the numba version
     pass
-kernel = numba.njit(**OPTIONS)
+# forceinline is said either way, since a helper that does not say inherits it from its first caller.
+kernel = numba.njit(**OPTIONS, forceinline=False)
 inlined = numba.njit(**OPTIONS, forceinline=True)  # the short ones on the path of every call
 
 _I8 = ir.IntType(8)

@@ -197,7 +197,7 @@ def serves(w, n, a):
     return False
 
 
-@kernel
+@inlined
 def carry_on(w, p):
     """Carries a call's plan on until it has to wait for something or is done."""
     a = call(w, p)
@@ -447,7 +447,7 @@ def next_fallback(w, n, x, a):
     return y
 
 
-@kernel
+@inlined
 def settle(w, c, timed_out):
     """An attempt's outcome has reached its caller. Returns a call to advance, or -1."""
     a = call(w, c)

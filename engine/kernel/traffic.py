@@ -255,7 +255,7 @@ def start_attempt(w, c):
     return c
 
 
-@kernel
+@inlined
 def request_ended(w, c, ok, reason, where):
     """The final outcome of a request."""
     a = call(w, c)

@@ -56,11 +56,13 @@ def _c_measure(program: Path) -> Measure:
 
 
 def measure_redline(workload: str, requests: int, seed: int) -> dict:
-    """One run of the engine, every rule and metric on; only the simulation itself is timed."""
+    """One run as `run` makes it, every rule and metric on; only the simulation itself is timed."""
     from engine.design.files import loads
     from engine.run.simulation import Simulation
 
-    simulation = Simulation(loads(designs.workload(workload, requests), "toml", workload), seed)
+    simulation = Simulation(
+        loads(designs.workload(workload, requests), "toml", workload), seed, history=False
+    )
     began = time.process_time()
     simulation.advance(simulation.end_s)
     cpu_s = time.process_time() - began
