@@ -93,6 +93,7 @@ def inherit(w, c, p, x):
     a.key = b.key
     a.cls = b.cls
     a.prio = b.prio
+    a.src = b.src
     a.depth = b.depth + 1
     a.state = L.S_TRAVEL
 
@@ -363,10 +364,13 @@ def deliver(w, c):
     a = call(w, c)
     i = np.int64(a.node)
     n = node(w, i)
-    if a.pulled:
+    pulled = a.pulled != 0
+    if pulled:
         a.pulled = 0
         n.reserved -= 1
     if edge(w, a.edge).cut > 0:
+        if pulled:
+            soon(w, L.E_PULL, i, 0)
         if a.parent >= 0:
             a.state = L.S_LOST
         else:
@@ -403,6 +407,8 @@ def deliver(w, c):
     a.reason = why
     a.origin = i
     ended(w, c)
+    if pulled:  # the slot kept for it is still free
+        soon(w, L.E_PULL, i, 0)
 
 
 # --- the end ---
@@ -489,6 +495,7 @@ def abandon(w, c):
         if n.cancel:
             if a.pulled:
                 n.reserved -= 1
+                soon(w, L.E_PULL, np.int64(a.node), 0)
             release(w, c)
     elif s == L.S_WAITING:
         if n.cancel:

@@ -147,13 +147,15 @@ def resize(w, i, want, boot_s):
 
 
 @kernel
-def on_scale(w, i):
+def on_scale(w, i, gen):
     """The autoscaler looks at the last period."""
     n = node(w, i)
+    if n.scale_gen != gen:
+        return
     if n.scale_on == L.SC_OFF:
         n.scale_runs = 0
         return
-    later(w, w.now + n.scale_every, L.E_SCALE, i, 0)
+    later(w, w.now + n.scale_every, L.E_SCALE, i, gen)
     touch_all(w, n)
     want = -1.0
     if n.scale_on == L.SC_UTIL and n.cap_int > n.sc_cap:
@@ -183,14 +185,16 @@ def on_scale(w, i):
 
 
 @kernel
-def on_hazard(w, i):
+def on_hazard(w, i, gen):
     """A candidate crash by overload (thinning): kept with probability hazard ÷ its bound."""
     n = node(w, i)
     s = 3 * i + 1
+    if n.hazard_gen != gen:
+        return
     if n.crash_rate <= 0.0 or n.cpu_s <= 0.0:
         n.hazard_runs = 0
         return
-    later(w, w.now + rng.exponential(w, s) / (n.crash_rate * n.inst_cap), L.E_HAZARD, i, 0)
+    later(w, w.now + rng.exponential(w, s) / (n.crash_rate * n.inst_cap), L.E_HAZARD, i, gen)
     k = rng.below(w, s, np.int64(n.inst_cap))
     u = rng.uniform(w, s)
     m = inst(w, n.inst_off + k)
@@ -205,13 +209,15 @@ def on_hazard(w, i):
 
 
 @kernel
-def on_health(w, i):
+def on_health(w, i, gen):
     """A balancer looks at its targets: down or cut off is bad; refusals and errors do not count."""
     n = node(w, i)
+    if n.health_gen != gen:
+        return
     if n.interval_s <= 0.0:
         n.health_runs = 0
         return
-    later(w, w.now + n.interval_s, L.E_HEALTH, i, 0)
+    later(w, w.now + n.interval_s, L.E_HEALTH, i, gen)
     for j in range(n.plan_n):
         e = edge(w, adj(w, n.plan_off + j))
         if node(w, e.dst).live == 0 or e.cut > 0:
@@ -356,14 +362,14 @@ def start_clocks(w, i):
     n = node(w, i)
     if n.scale_on != L.SC_OFF and n.scale_runs == 0:
         n.scale_runs = 1
-        later(w, w.now + n.scale_every, L.E_SCALE, i, 0)
+        later(w, w.now + n.scale_every, L.E_SCALE, i, n.scale_gen)
     if n.plan == L.P_ONE_OF and n.interval_s > 0.0 and n.health_runs == 0:
         n.health_runs = 1
-        later(w, w.now + n.interval_s, L.E_HEALTH, i, 0)
+        later(w, w.now + n.interval_s, L.E_HEALTH, i, n.health_gen)
     if n.crash_rate > 0.0 and n.cpu_s > 0.0 and n.hazard_runs == 0:
         n.hazard_runs = 1
         wait = rng.exponential(w, 3 * i + 1) / (n.crash_rate * n.inst_cap)
-        later(w, w.now + wait, L.E_HAZARD, i, 0)
+        later(w, w.now + wait, L.E_HAZARD, i, n.hazard_gen)
 
 
 @kernel
@@ -382,10 +388,17 @@ def before_change(w, i):
 
 
 @kernel
-def after_change(w, i, resized):
-    """Settings of node i have been changed; resized: its `instances`."""
+def after_change(w, i, what):
+    """Settings of node i have been changed; what: bit 0 its `instances`, bit 1 something a clock of it runs by."""
     n = node(w, i)
-    if resized:
+    if what & 2:  # what was planned under the old setting is dropped
+        n.scale_gen += 1
+        n.hazard_gen += 1
+        n.health_gen += 1
+        n.scale_runs = 0
+        n.hazard_runs = 0
+        n.health_runs = 0
+    if what & 1:
         resize(w, i, np.int64(n.instances), 0.0)
     cpu_plan(w, i, n)
     if pick_instance(w, n) >= 0:

@@ -139,11 +139,11 @@ def dispatch(w, kind, c, gen):
     elif kind == L.E_RESTART:
         faults.on_restart(w, c, gen)
     elif kind == L.E_SCALE:
-        faults.on_scale(w, c)
+        faults.on_scale(w, c, gen)
     elif kind == L.E_HEALTH:
-        faults.on_health(w, c)
+        faults.on_health(w, c, gen)
     elif kind == L.E_HAZARD:
-        faults.on_hazard(w, c)
+        faults.on_hazard(w, c, gen)
     return np.int64(-1)
 
 
@@ -181,7 +181,7 @@ def advance(ws, op, arg, extra):
     """Runs the simulation to `until`, or carries out one command.
 
     ws: the SIM array, addresses bound. op: OP_RUN; OP_START (first events); OP_TOUCH (settings of node `arg`
-    will change); OP_APPLY (they have; `extra`: its number of instances too); OP_FAULT (fault `arg` is new).
+    will change); OP_APPLY (they have; `extra`: see faults.after_change); OP_FAULT (fault `arg` is new).
     Returns ST_UNTIL, ST_DONE, ST_GROW (array `w.need` is short), ST_FRAMES (the frame buffer is full), ST_EVENTS
     (`max_events` steps made) or ST_STUCK (time does not move on).
     """

@@ -49,20 +49,6 @@ def try_target(w, i, n, p, attempt):
 
 # --- hedge ---
 @kernel
-def send_hedged(w, n, p, attempt):
-    """The first copy, and the clock of the second. True where there is nothing to send."""
-    x = hedge_target(w, n, call(w, p), 0)
-    if x < 0:
-        return True
-    if edge(w, x).async_:
-        send_async(w, p, x)
-        return True
-    c = send(w, p, x, x, attempt)
-    later(w, w.now + n.hedge_s, L.E_HEDGE, c, call(w, c).gen)
-    return False
-
-
-@kernel
 def on_hedge(w, c):
     """The first copy has not been answered in time: a second one sets out."""
     a = call(w, c)
@@ -77,6 +63,23 @@ def on_hedge(w, c):
             send_async(w, p, x)
         else:
             send(w, p, x, np.int64(a.base), np.int64(a.attempt))
+
+
+@kernel
+def send_hedged(w, n, p, attempt):
+    """The first copy, and the clock of the second. True where there is nothing to send."""
+    x = hedge_target(w, n, call(w, p), 0)
+    if x < 0:
+        return True
+    if edge(w, x).async_:
+        send_async(w, p, x)
+        return True
+    c = send(w, p, x, x, attempt)
+    if n.hedge_s > 0.0:
+        later(w, w.now + n.hedge_s, L.E_HEDGE, c, call(w, c).gen)
+    else:
+        on_hedge(w, c)
+    return False
 
 
 # --- all ---

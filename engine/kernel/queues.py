@@ -7,7 +7,7 @@ import numpy as np
 from engine.kernel import rng
 from engine.kernel.calls import alloc, end_call, release, send, send_async
 from engine.kernel.events import later, soon
-from engine.kernel.memory import adj, call, edge, kernel, node, sub
+from engine.kernel.memory import adj, call, edge, kernel, node, source, sub
 from engine.program import layout as L
 
 
@@ -43,6 +43,7 @@ def put_message(w, i, n, c, x, place):
     b.key = a.key
     b.cls = a.cls
     b.prio = a.prio
+    b.src = a.src
     b.depth = a.depth
     b.counted = a.counted
     b.state = L.S_MESSAGE
@@ -202,6 +203,7 @@ def message_result(w, m, ok):
             send_async(w, m, np.int64(n.dead_letter))
         elif b.counted:
             n.lost += 1
+            source(w, b.src).lost += 1
     drop_message(w, n, m)
     s.blocked = 0
     if n.partitions > 0:

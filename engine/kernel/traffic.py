@@ -221,6 +221,7 @@ def new_request(w, k, s):
     a.cls = 1 if write else 0
     a.key = key
     a.prio = s.prio
+    a.src = k
     a.t_arr = w.now
     a.t_start = w.now
     a.admitted = 1

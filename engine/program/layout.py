@@ -222,6 +222,7 @@ i4 sub_off sub_n src lane_work lane_to
 i4 budget_off breaker_off ugrid_off
 i4 simple                             # one plain edge, called once: the shortest way through the plan
 i4 hazard_runs scale_runs health_runs inst_room
+i4 hazard_gen scale_gen health_gen    # which chain of events is the valid one
 # faults acting on it
 i4 outages cold quota_zero
 f8 slow keep quota_factor warm_from
@@ -271,7 +272,7 @@ i4 pos left open good need            # place in the plan; parallel group: open,
 i4 steps step saved
 i2 attempt tries resumes
 i1 state reason ok cls counted admitted depth mode phase written write_failed write_any fill pulled
-i2 prio
+i2 prio src                            # src: the source its request came from
 f8 t_arr t_start rest vt
 i8 key
 """)
@@ -297,6 +298,7 @@ i8 keys
 f8 zipf z_x1 z_n z_s
 i4 prio down
 i8 ids
+i8 lost                               # messages of its requests that were given up
 f8 asked_at
 f8 gap gap_now                        # mean gap of a rate that never changes, else 0; under the factor
 f8 next_t                             # its next arrival, inf: none

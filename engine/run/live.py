@@ -28,6 +28,9 @@ HERD_PLAN = RATE_PLAN | {"count", "spread_s", "at_s", "stop_s", "arrivals"}
 BATCH_PLAN = RATE_PLAN | {"batch", "every_s", "at_s", "start_s", "stop_s"}
 USERS_PLAN = {"users", "start_s", "stop_s"}
 
+# What a component's clocks run by: the autoscaler's, the health checks', the crashes' by overload.
+CLOCKS = {"scale_on", "scale_every_s", "interval_s", "crash_rate", "cpu_ms", "instances", "scale_max"}
+
 
 class RestartNeeded(DesignError):
     """A setting that only a new run can take up."""
@@ -59,7 +62,7 @@ def set_value(sim: Simulation, target: str, setting: str, value: object) -> Prog
     _refuse_node(sim.state.node[i], node, s, old, setting)
     sim._call(L.OP_TOUCH, i)
     resized = _set_node(program, sim.state, i, s, old, setting)
-    sim._call(L.OP_APPLY, i, int(resized))
+    sim._call(L.OP_APPLY, i, int(resized) + 2 * (setting in CLOCKS))
     return program
 
 

@@ -193,7 +193,7 @@ def summary(program: Program, state: State, wall_s: float | None = None) -> dict
         "totals": _requests(v, rows, lost, sum(n["retries"] for n in nodes.values())),
         "sources": {
             program.node_ids[i]: _requests(
-                v, [k], lost if len(rows) == 1 else 0, nodes[program.node_ids[i]]["retries"]
+                v, [k], int(state.src[k]["lost"]), nodes[program.node_ids[i]]["retries"]
             )
             for k, i in enumerate(program.sources)
         },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -46,6 +47,7 @@ class Simulation:
         self.program, self.state = lower(design, seed, until_s, history)
         self.design = design
         self.history = History(self.program) if history else None
+        self.reached = True  # whether the last `advance` came to its time, not only to its number of steps
         self._call(L.OP_START)
 
     # --- the clock ---
@@ -87,6 +89,7 @@ class Simulation:
                 self._take_frames()
             else:
                 self._take_frames()
+                self.reached = status != L.ST_EVENTS
                 return status == L.ST_DONE
 
     def _call(self, op: int, arg: int = 0, extra: int = 0) -> int:
@@ -136,7 +139,8 @@ class Simulation:
     def copy(self) -> Simulation:
         """An exact checkpoint: what happens to one does not touch the other."""
         twin = object.__new__(Simulation)
-        twin.program, twin.state, twin.design = self.program, self.state.copy(), self.design
+        twin.program = replace(self.program, lanes=dict(self.program.lanes))
+        twin.state, twin.design, twin.reached = self.state.copy(), self.design, self.reached
         twin.history = self.history.copy() if self.history is not None else None
         return twin
 

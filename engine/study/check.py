@@ -126,7 +126,7 @@ def _run_all(
     done = [0.0] * len(seeds)
 
     def run(index: int) -> dict:
-        simulation = Simulation(design, seeds[index])
+        simulation = Simulation(design, seeds[index], history=False)
         while not stop.is_set():
             if simulation.advance(simulation.end_s, max_events=_CHUNK_EVENTS):
                 done[index] = 1.0
