@@ -13,9 +13,9 @@ from engine.run.simulation import Simulation
 
 EVERY_S = 5.0
 MOST = 720  # checkpoints of one run at most, however long it is
-CHECKPOINT_BYTES = 96 << 20
+CHECKPOINT_BYTES = 64 << 20
 _FRAME_BUFFER = ("frame", "fnode", "fedge", "freason")
-_SPARSE = ("hist", "whist")
+_SPARSE = ("hist", "whist", "wheel")  # mostly zero
 
 
 def interval(end_s: float) -> float:
@@ -61,7 +61,7 @@ def _in_use(state: State, name: str, a: np.ndarray) -> slice | np.ndarray:
     if name in _FRAME_BUFFER and not w["frame_n"]:
         return slice(0, 0)
     if name in _SPARSE:
-        return np.flatnonzero(a)
+        return np.flatnonzero(a).astype(np.int32)
     return slice(0, len(a))
 
 

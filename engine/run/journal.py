@@ -47,21 +47,26 @@ class Entry:
     command: Set | Inject
 
 
-def settle(sim: Simulation) -> bool:
+def run_to(sim: Simulation, t: float, go_on: Callable[[float], bool] | None = None) -> bool:
+    """Runs to exactly t (s), all that is due by then included. True when the run has finished.
+
+    `go_on(now)` is asked from time to time; raises Stopped when it says no.
+    """
+    while not sim.advance(t, CHUNK):
+        if sim.reached:
+            return False
+        if go_on is not None and not go_on(sim.now):
+            raise Stopped
+    return True
+
+
+def settle(sim: Simulation, go_on: Callable[[float], bool] | None = None) -> bool:
     """Runs what is due by now and has not happened yet, so that `now` says all about where the run stands.
 
     A run stopped after a number of steps may stand in the middle of an instant; commands act after it. True
     when the run has finished.
     """
-    return sim.advance(sim.now)
-
-
-def run_to(sim: Simulation, t: float, go_on: Callable[[float], bool] | None = None) -> None:
-    """Runs to exactly t (s). `go_on(now)` is asked from time to time; Stopped when it says no."""
-    while sim.now < t and not sim.advance(t, CHUNK):
-        if go_on is not None and not go_on(sim.now):
-            raise Stopped
-    sim.advance(t)
+    return run_to(sim, sim.now, go_on)
 
 
 def replay(

@@ -279,7 +279,7 @@ class Worker:
         began = time.perf_counter()
         finished = sim.advance(until, self._pace.chunk)
         ended = time.perf_counter()
-        self._pace.took(ended - began, full=not finished and sim.now < until)
+        self._pace.took(ended - began, full=not sim.reached)
         self._meter.mark(ended, sim.now, sim.events)
         if finished:
             self._set_status("finished")
@@ -299,17 +299,17 @@ class Worker:
         grid = round(t / L.FRAME_S) * L.FRAME_S
         t = min(grid if abs(t - grid) < 1e-6 else t, self.sim.end_s)
         self._set_status("paused")
-        while self.sim.now < t and self._status == "paused":
+        self._piece(t)
+        while self._status == "paused" and not (self.sim.reached and self.sim.now >= t):
             if not self._go_on():
                 raise Stopped
             self._piece(t)
-        self._settle()
 
     def _settle(self) -> None:
         """Brings the instant to its end: commands act after all that was due by now."""
         if self.sim is None or self._status in ("finished", "failed"):
             return
-        if journal.settle(self.sim):
+        if journal.settle(self.sim, lambda now: self._go_on()):
             self._set_status("finished")
 
     # --- messages ---

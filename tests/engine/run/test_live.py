@@ -147,7 +147,7 @@ def test_every_setting_of_other_traffic(shape):
         try_out(Checkpoint(sim, 0), "users", row)
 
 
-# --- what a change does  ---
+# --- what a change does ---
 
 
 def one(duration=20.0, **settings):

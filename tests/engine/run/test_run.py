@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 
 import pytest
 
@@ -10,7 +11,7 @@ from engine import Run, Simulation
 from engine.design import DesignError
 from engine.kernel import build
 from engine.run import worker
-from tests.engine.reference.build import design, fault, node, source
+from tests.engine.reference.build import design, edge, fault, node, source
 from tests.engine.run.conftest import threads
 from tests.engine.run.samples import small
 
@@ -60,6 +61,17 @@ class TestLife:
         assert run.wait("finished").status != "finished"
         with pytest.raises(RuntimeError):
             run.start()
+
+    def test_stop_is_heard_where_time_stands_still(self, start):
+        """Two calls of itself, each of which makes two more, and so on, all at one instant."""
+        nodes = [source(shape="herd", count=1, at_s=1), node("a")]
+        run = start(design(nodes, ["users->a", edge("a->a", calls=2, optional=True)], duration=9))
+        run.play()
+        while run.state.now < 1 and run.state.status != "failed":
+            time.sleep(0.001)
+        run.set("a", "retries", 1)
+        run.stop()
+        assert not threads() and run.state.status != "finished"
 
     def test_a_with_block_starts_and_stops_it(self):
         with Run(small()) as run:
@@ -406,7 +418,7 @@ class TestLooking:
         run.play()
         begin, seen = 0, []
         while True:
-            last = run.state.status != "playing" and run.state.now > 0
+            last = run.state.status in ("finished", "failed")
             new = run.frames(begin)
             if new is not None and len(new):
                 begin = int(new.index[-1]) + 1
