@@ -271,7 +271,7 @@ _QUEUE = _table(
         "capacity",
         0,
         "plan",
-        "Messages it holds, waiting and in work; one more is refused.",
+        "Messages that may wait in it; one more is refused.",
         "no limit",
         unit="messages",
     ),

@@ -123,7 +123,7 @@ def send(w, p, x, base, attempt):
     e.open += 1
     e.sent += 1
     if e.timeout_s > 0.0:
-        lane_put(w, np.int64(e.lane_to), w.now + e.timeout_s, TIMEOUT, L.E_TIMEOUT, c, a.gen)
+        lane_put(w, np.int64(e.lane_to), w.now + e.timeout_s + L.SLACK, TIMEOUT, L.E_TIMEOUT, c, a.gen)
     travel(w, c, x, L.E_DELIVER)
     return c
 
@@ -134,6 +134,7 @@ def send_async(w, p, x):
     c = alloc(w)
     inherit(w, c, p, x)
     call(w, c).parent = -1
+    w.spent += 1
     edge(w, x).sent += 1
     travel(w, c, x, L.E_DELIVER)
 
@@ -456,6 +457,7 @@ def filled(w, c):
         b.q_prev = -1
         b.q_next = -1
         b.fill = 0
+        b.left = -1
         b.ok = a.ok
         b.reason = a.reason
         b.origin = a.origin
@@ -497,6 +499,8 @@ def abandon(w, c):
                 n.reserved -= 1
                 soon(w, L.E_PULL, np.int64(a.node), 0)
             release(w, c)
+        else:
+            n.abandoned += 1
     elif s == L.S_WAITING:
         if n.cancel:
             unqueue(w, n, c)
@@ -545,7 +549,7 @@ def end_call(w, c, ok, reason, origin):
             call(w, a.q_prev).q_next = a.q_next
         if a.q_next >= 0:
             call(w, a.q_next).q_prev = a.q_prev
-        else:
+        elif a.left >= 0:
             call(w, a.left).q_prev = a.q_prev
         a.q_prev = -1
         a.q_next = -1

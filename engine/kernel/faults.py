@@ -44,9 +44,9 @@ def crash(w, i, k):
         s.state = L.I_OFF
     else:
         n.live -= 1
+        n.crashes += 1
         s.state = L.I_DOWN
     s.gen += 1
-    n.crashes += 1
     fail_calls(w, i, k)
     cpu_plan(w, i, n)
     if n.live == 0:
@@ -61,7 +61,7 @@ def crash(w, i, k):
 
 @kernel
 def bring_up(w, i, k):
-    """An instance begins to serve."""
+    """An instance begins to serve; `woken` follows once all that come up at this instant are."""
     n = node(w, i)
     s = inst(w, n.inst_off + k)
     touch_all(w, n)
@@ -71,10 +71,17 @@ def bring_up(w, i, k):
     s.started = w.now
     s.busy = 0
     n.live += 1
+
+
+@kernel
+def woken(w, i):
+    """A component has more capacity than before."""
+    n = node(w, i)
     cpu_plan(w, i, n)
-    serve_waiting(w, i)
-    if n.plan == L.P_QUEUE:
-        offer_all(w, i)
+    if n.live > 0:
+        serve_waiting(w, i)
+        if n.plan == L.P_QUEUE:
+            offer_all(w, i)
 
 
 @kernel
@@ -85,6 +92,7 @@ def on_restart(w, at, gen):
         i = np.int64(s.node)
         if node(w, i).outages == 0:
             bring_up(w, i, at - np.int64(node(w, i).inst_off))
+            woken(w, i)
 
 
 @kernel
@@ -143,7 +151,7 @@ def resize(w, i, want, boot_s):
                     n.drain_busy += s.busy
                 else:
                     s.state = L.I_OFF
-    cpu_plan(w, i, n)
+    woken(w, i)
 
 
 @kernel
@@ -344,6 +352,7 @@ def on_fault_off(w, j):
                 if s.state == L.I_DOWN or s.state == L.I_BOOTING:
                     s.gen += 1
                     bring_up(w, i, np.int64(k))
+            woken(w, i)
     elif f.kind != L.F_CRASH:
         recompute(w, i)
 

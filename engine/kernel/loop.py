@@ -30,6 +30,13 @@ def short_of_room(w):
     return -1
 
 
+@kernel
+def next_mark(w):
+    """Takes the mark that is due and sets the time of the next one."""
+    metrics.take_mark(w)
+    w.next_mark = when(w, w.mark_i) if w.mark_i < w.mark_n else math.inf
+
+
 @inlined
 def set_stop(w):
     w.stop = min(w.until, min(w.next_frame, w.next_mark))
@@ -77,8 +84,7 @@ def boundary(w):
     """What is due when the clock reaches `stop` with no event before it."""
     w.now = w.stop
     if w.now >= w.next_mark:
-        metrics.take_mark(w)
-        w.next_mark = when(w, w.mark_i) if w.mark_i < w.mark_n else math.inf
+        next_mark(w)
     if w.now >= w.next_frame:
         metrics.take_frame(w)
         w.next_frame = (w.frame_i + 1) * L.FRAME_S
@@ -112,6 +118,9 @@ def dispatch(w, kind, c, gen):
             on_cpu(w, c)
     elif kind == L.E_USER:
         return traffic.on_user(w, c, gen)
+    elif kind == L.E_CARRY_ON:
+        if call(w, c).gen == gen and call(w, c).state == L.S_CALLING:
+            return c
     elif kind == L.E_SPAWN:
         traffic.on_spawn(w, c)
     elif kind == L.E_GIVE_UP:
@@ -196,6 +205,8 @@ def advance(ws, op, arg, extra):
         faults.add_fault(w, arg)
         return L.ST_UNTIL
     if op == L.OP_START:
+        if w.next_mark <= 0.0:
+            next_mark(w)
         for j in range(w.faults):
             faults.add_fault(w, j)
         for i in range(w.nodes):
@@ -214,9 +225,12 @@ def advance(ws, op, arg, extra):
             return L.ST_GROW
         if steps >= w.max_events:
             w.events += count
-            w.steps = 0 if count else w.steps + steps
-            return L.ST_EVENTS if w.steps < L.STUCK else L.ST_STUCK
+            return L.ST_EVENTS
         steps += 1
+        w.steps += 1
+        if w.steps > L.STUCK:
+            w.events += count
+            return L.ST_STUCK
         if w.agenda_n > 0:
             e = agenda(w, w.agenda_head)
             w.agenda_head = (w.agenda_head + 1) & w.agenda_mask
@@ -249,6 +263,8 @@ def advance(ws, op, arg, extra):
                         return L.ST_UNTIL
                     continue
             count += 1
+            if t > w.now:
+                w.steps = 0
             w.now = t
             if beside:
                 kind = np.int64(L.E_ARRIVE)

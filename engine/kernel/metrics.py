@@ -241,6 +241,7 @@ def take_frame(w):
         q.retries = n.retries_sent
         q.crashes = n.crashes
         q.backlog = n.backlog
+        q.abandoned = n.abandoned
         q.busy_int = n.busy_int
         q.cap_int = n.cap_int
         q.cpu_int = n.cpu_int

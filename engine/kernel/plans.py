@@ -21,7 +21,7 @@ from engine.kernel.calls import (
     send,
     send_async,
 )
-from engine.kernel.events import later
+from engine.kernel.events import later, schedule, soon
 from engine.kernel.memory import adj, call, edge, fill, inlined, inst, kernel, node
 from engine.kernel.pick import hedge_target, pick, wanted
 from engine.kernel.queues import accept_message, message_result
@@ -59,10 +59,16 @@ def on_hedge(w, c):
     if b.state == L.S_CALLING and b.mode == L.M_HEDGE and b.kid_head == b.kid_tail:
         n = node(w, b.node)
         x = hedge_target(w, n, b, 1)
+        if x < 0:
+            return
         if edge(w, x).async_:
             send_async(w, p, x)
-        else:
-            send(w, p, x, np.int64(a.base), np.int64(a.attempt))
+            return
+        d = send(w, p, x, np.int64(a.base), np.int64(a.attempt))
+        limit = edge(w, a.edge).timeout_s
+        if limit > 0.0:  # the two are one attempt, which began with the first
+            t = w.now - n.hedge_s + limit + L.SLACK
+            schedule(w, t, L.C_TIMEOUT, L.E_TIMEOUT, d, call(w, d).gen)
 
 
 @kernel
@@ -76,7 +82,7 @@ def send_hedged(w, n, p, attempt):
         return True
     c = send(w, p, x, x, attempt)
     if n.hedge_s > 0.0:
-        later(w, w.now + n.hedge_s, L.E_HEDGE, c, call(w, c).gen)
+        later(w, w.now + n.hedge_s + L.SLACK, L.E_HEDGE, c, call(w, c).gen)
     else:
         on_hedge(w, c)
     return False
@@ -95,7 +101,7 @@ def launch(w, i, n, p, x):
         a = call(w, c)
         a.epoch = epoch
         if n.br_state == L.B_HALF:
-            later(w, w.now + n.window_s, L.E_PROBE, c, a.gen)
+            later(w, w.now + n.window_s + L.SLACK, L.E_PROBE, c, a.gen)
     else:
         send(w, p, x, x, 1)
     if n.budget > 0.0:
@@ -206,8 +212,9 @@ def carry_on(w, p):
     a = call(w, p)
     i = np.int64(a.node)
     n = node(w, i)
+    w.spent = 0
     if n.simple:
-        if a.pos == 0:
+        if a.pos == 0 and a.left < 0:
             a.pos = 1
             a.mode = L.M_SEQ
             x = np.int64(adj(w, n.plan_off))
@@ -226,6 +233,11 @@ def carry_on(w, p):
         if a.pos >= m:
             if n.plan == L.P_LOOP:
                 if not next_step(w, a, n):
+                    if (
+                        4 * w.spent > w.burst
+                    ):  # go on in a step of its own, so that the arrays may grow between
+                        soon(w, L.E_CARRY_ON, p, a.gen)
+                        return
                     continue
             if n.plan == L.P_SOURCE:
                 if serves(w, n, a):
@@ -430,14 +442,16 @@ def retry(w, i, n, p, x, base, attempt, epoch):
             call(w, p).pos = n.plan_n
             return p
     elif mode == L.M_HEDGE and not stand_in:
-        send_hedged(w, n, p, attempt)
+        if send_hedged(w, n, p, attempt):
+            call(w, p).pos = n.plan_n
+            return p
     else:
         c = send(w, p, x, base, attempt)
         if epoch >= 0:
             a = call(w, c)
             a.epoch = epoch
             if n.br_state == L.B_HALF and epoch == n.br_epoch:
-                later(w, w.now + n.window_s, L.E_PROBE, c, a.gen)
+                later(w, w.now + n.window_s + L.SLACK, L.E_PROBE, c, a.gen)
     return np.int64(-1)
 
 
@@ -511,6 +525,8 @@ def settle(w, c, timed_out):
             send_async(w, p, y)
             return call_succeeded(w, p)
         send(w, p, y, base if base >= 0 else y, 1)
+        if n.budget > 0.0:
+            budget_first(w, n)
         return np.int64(-1)
     return call_failed(w, p, base, reason, where)
 

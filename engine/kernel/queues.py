@@ -27,7 +27,7 @@ def can_pull(w, x):
     n = node(w, e.dst)
     if n.live == 0 or n.qlen > 0:
         return False
-    return n.slots == 0 or n.busy + n.reserved < np.int64(n.slots) * n.live
+    return n.slots == 0 or n.busy - n.drain_busy + n.reserved < np.int64(n.slots) * n.live
 
 
 @kernel
@@ -48,7 +48,7 @@ def put_message(w, i, n, c, x, place):
     b.counted = a.counted
     b.state = L.S_MESSAGE
     b.t_arr = w.now
-    b.attempt = 0
+    b.receives = 0
     part = np.int64(0)
     if n.partitions > 0:
         if a.key >= 0:
@@ -106,7 +106,7 @@ def hand_over(w, n, s, x):
     s.n -= 1
     b.q_next = -1
     n.backlog -= 1
-    b.attempt += 1
+    b.receives += 1
     b.t_start = w.now
     if n.partitions > 0:
         s.blocked = 1
@@ -186,7 +186,7 @@ def message_result(w, m, ok):
     n = node(w, i)
     at = np.int64(b.pos)
     s = sub(w, at)
-    if not ok and (n.max_receives == 0 or b.attempt < n.max_receives):
+    if not ok and (n.max_receives == 0 or b.receives < n.max_receives):
         wait = n.redeliver_s
         if wait <= 0.0 and b.t_start == w.now:
             wait = L.LEAST_PAUSE

@@ -6,6 +6,7 @@ keys use rejection-inversion (Hörmann and Derflinger 1996).
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import numpy as np
@@ -37,11 +38,15 @@ def tables() -> np.ndarray:
     return out
 
 
-def seed_streams(streams: np.ndarray, seed: int) -> None:
-    """Seeds every STREAM record from (seed, its index) through splitmix64."""
+def seed_streams(streams: np.ndarray, seed: int, ids: list[str]) -> None:
+    """Seeds three STREAM records for each component from (seed, its id, which of the three) through splitmix64.
+
+    By its id and not its place: adding or removing another component leaves its draws alone.
+    """
     mask = (1 << 64) - 1
     for i in range(len(streams)):
-        x = (seed * 0x9E3779B97F4A7C15 + i * 0xD1B54A32D192ED03 + 0x2545F4914F6CDD1D) & mask
+        own = int.from_bytes(hashlib.blake2b(ids[i // 3].encode(), digest_size=8).digest(), "little")
+        x = (seed * 0x9E3779B97F4A7C15 + own + (i % 3) * 0xD1B54A32D192ED03 + 0x2545F4914F6CDD1D) & mask
         words = []
         for _ in range(4):
             x = (x + 0x9E3779B97F4A7C15) & mask

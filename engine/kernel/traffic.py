@@ -45,10 +45,15 @@ def solve(w, s, t, exposure):
     at = t
     while at <= s.stop:
         if i >= s.seg_n:
-            if s.period <= 0.0:
+            if s.period <= 0.0 or s.area <= 0.0:
                 break
             i = 0
             base += s.period
+            if exposure > s.area:  # whole periods at once, the last one piece by piece
+                skip = math.floor(exposure / s.area * (1.0 - 1e-12))
+                base += skip * s.period
+                at += skip * s.period
+                exposure -= skip * s.area
         g = segment(w, s.seg_off + i)
         end = g.t1 + base
         if at < end:
@@ -56,7 +61,8 @@ def solve(w, s, t, exposure):
             r = g.rate + g.slope * (lo - g.t0 - base)
             span = end - lo
             area = r * span + 0.5 * g.slope * span * span
-            if area >= exposure and area > 0.0:
+            if area > 0.0 and area + L.SLACK >= exposure:
+                exposure = min(exposure, area)
                 if g.slope == 0.0:
                     return lo + exposure / r
                 return lo + 2.0 * exposure / (r + math.sqrt(max(0.0, r * r + 2.0 * g.slope * exposure)))
@@ -74,7 +80,7 @@ def settle_pointer(w, s, t):
             if s.period <= 0.0:
                 return
             s.seg_i = 0
-            s.base += s.period
+            s.base += s.period * max(1.0, math.floor((t - segment(w, s.seg_off).t0 - s.base) / s.period))
         if segment(w, s.seg_off + s.seg_i).t1 + s.base > t:
             return
         s.seg_i += 1
@@ -92,6 +98,11 @@ def consumed(w, s, t0, t1):
                 break
             i = 0
             base += s.period
+            first = segment(w, s.seg_off).t0 + base
+            skip = math.floor((t1 - first) / s.period)
+            if skip >= 1.0 and first >= t0:
+                base += skip * s.period
+                total += skip * s.area
         g = segment(w, s.seg_off + i)
         a = max(t0, g.t0 + base)
         b = min(t1, g.t1 + base)
@@ -118,7 +129,7 @@ def first_arrival(w):
 @inlined
 def arrive_at(w, k, s, t):
     """Source k's next arrival is at t; after its stop, never."""
-    s.next_t = t if t <= s.stop else math.inf
+    s.next_t = min(t, s.stop) if t <= s.stop + L.SLACK else math.inf
     s.next_key = NORMAL | (w.seq << 6) | L.E_ARRIVE
     w.seq += 1
     if w.sources == 1:
@@ -134,6 +145,8 @@ def plan_arrival(w, k, s):
     t = math.inf
     if s.gap_now > 0.0:
         t = s.from_t + s.left * s.gap_now
+        s.anchor = t
+        s.ticks = 0
     elif s.factor > 0.0:
         settle_pointer(w, s, s.from_t)
         t = solve(w, s, s.from_t, s.left / s.factor)
@@ -155,6 +168,10 @@ def next_arrival(w, k, s):
     if s.mode == L.T_OPEN:
         s.left = 1.0 if s.even else rng.exponential(w, st)
         s.from_t = max(w.now, s.start)
+        if s.even and s.gap_now > 0.0 and s.next_key > 0:
+            s.ticks += 1
+            arrive_at(w, k, s, s.anchor + s.ticks * s.gap_now)
+            return
         plan_arrival(w, k, s)
         return
     t = math.inf
@@ -206,11 +223,11 @@ def new_request(w, k, s):
     st = 3 * i + 2
     write = s.write_share > 0.0 and rng.uniform(w, st) < s.write_share
     key = rng.zipf(w, st, s.keys, s.zipf) if s.keys > 0 else np.int64(-1)
+    s.asked_at = w.now
     if n.live == 0:
         if s.mode == L.T_USERS:
             think(w, k, s, w.now)
         return np.int64(-1)
-    s.asked_at = w.now
     c = alloc(w)
     a = call(w, c)
     a.node = i
@@ -252,7 +269,7 @@ def start_attempt(w, c):
     a.left = -1
     a.phase = 0
     if n.timeout_s > 0.0:
-        lane_put(w, np.int64(n.lane_to), w.now + n.timeout_s, TIMEOUT, L.E_TIMEOUT, c, a.gen)
+        lane_put(w, np.int64(n.lane_to), w.now + n.timeout_s + L.SLACK, TIMEOUT, L.E_TIMEOUT, c, a.gen)
     return c
 
 
@@ -302,6 +319,9 @@ def on_arrive(w, k):
     """An open-loop arrival. Returns a request to advance, or -1."""
     s = source(w, k)
     if s.mode == L.T_HERD or s.mode == L.T_BATCH:
+        if w.now < s.start - L.SLACK:
+            next_arrival(w, k, s)
+            return np.int64(-1)
         # Under a traffic factor each request of a herd comes that many times, one event each.
         if s.extra < 0:
             s.extra = 1 if s.factor == 1.0 else rng.count(w, 3 * np.int64(s.node) + 1, s.factor)

@@ -57,7 +57,7 @@ def node_fields(plan: str, s: Mapping[str, object]) -> dict[str, object]:
         "error": s["error_rate"],
         "budget": s["retry_budget"],
         "quota": quota,
-        "quota_burst": s["quota_burst"] or max(1.0, quota),
+        "quota_burst": max(1.0, s["quota_burst"] or quota),
         "crash_rate": s["crash_rate"],
         "restart_s": s["restart_s"],
         "scale_on": L.SCALES.index(s["scale_on"]),
@@ -95,7 +95,7 @@ def node_fields(plan: str, s: Mapping[str, object]) -> dict[str, object]:
             "probes": s["probes"],
         }
     elif plan == "rate_limiter":
-        f |= {"limit": s["limit_rps"], "limit_burst": s["limit_burst"] or max(1.0, s["limit_rps"])}
+        f |= {"limit": s["limit_rps"], "limit_burst": max(1.0, s["limit_burst"] or s["limit_rps"])}
     elif plan == "hedge":
         f |= {"hedge_s": s["hedge_ms"] / 1e3}
     elif plan == "loop":

@@ -88,7 +88,8 @@ MAX_DEPTH = 32
     E_FILLED,
     E_PULL,
     E_SPAWN,
-) = range(23)
+    E_CARRY_ON,
+) = range(24)
 C_FAULT, C_NORMAL, C_TIMEOUT = 0, 1, 2  # order of events at one instant
 
 # --- policies, latency models, shapes, breaker states, instance states ---
@@ -118,7 +119,8 @@ ONLY_ANY, ONLY_READ, ONLY_WRITE = range(3)
 # --- what a kernel call is asked for, and what it answers ---
 OP_RUN, OP_TOUCH, OP_APPLY, OP_FAULT, OP_START = range(5)
 ST_UNTIL, ST_DONE, ST_GROW, ST_FRAMES, ST_EVENTS, ST_STUCK = range(6)
-STUCK = 100_000_000  # steps at one instant after which the clock counts as stuck
+STUCK = 50_000_000  # steps at one instant after which the clock counts as stuck
+SLACK = 1e-9  # s: a rounding error of the clock is not a difference in time
 LEAST_PAUSE = 1e-3  # s: what would repeat for ever at one instant waits this long instead
 (G_CALLS, G_HEAP, G_AGENDA, G_LANE, G_FILLS) = range(5)
 
@@ -259,7 +261,8 @@ i4 retries lane_lat lane_to
 f8 calls weight latency_s timeout_s
 i4 cut out bad good                   # faults and health
 f8 extra_s
-i4 place open load_cap                      # calls sent and not yet answered; capacity its balancer assumes
+f8 load_cap
+i4 place open                      # calls sent and not yet answered; capacity its balancer assumes
 i8 sent failed
 """)
 
@@ -270,7 +273,8 @@ i4 sib_prev sib_next kid_head kid_tail q_prev q_next
 i4 inst origin epoch
 i4 pos left open good need            # place in the plan; parallel group: open, succeeded, needed
 i4 steps step saved
-i2 attempt tries resumes
+i4 resumes receives                   # receives: deliveries of a message
+i2 attempt tries
 i1 state reason ok cls counted admitted depth mode phase written write_failed write_any fill pulled
 i2 prio src                            # src: the source its request came from
 f8 t_arr t_start rest vt
@@ -300,6 +304,9 @@ i4 prio down
 i8 ids
 i8 lost                               # messages of its requests that were given up
 f8 asked_at
+f8 area                               # of one period of its shape, in requests
+f8 anchor                             # even arrivals of a rate that never changes: the k-th is at anchor + k gaps
+i8 ticks
 f8 gap gap_now                        # mean gap of a rate that never changes, else 0; under the factor
 f8 next_t                             # its next arrival, inf: none
 i8 next_key
@@ -311,7 +318,7 @@ FILL = _rec("i8 key\ni4 node call")
 TALLIES = np.dtype([("n", np.int64, (TALLY,))], align=True)  # only ever copied whole
 FRAME = _rec("f8 t\ni8 events in_flight")
 FNODE = _rec("""
-i8 retries crashes backlog
+i8 retries crashes backlog abandoned
 f8 busy_int cap_int cpu_int cpu_cap_int queue_int
 f4 p50 p95 p99 age
 i4 in_flight busy queue live breaker samples

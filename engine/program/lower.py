@@ -21,6 +21,7 @@ LANE_ROOM = 256
 FRAME_BYTES = 1 << 20  # small enough to stay in the cache
 FAULT_ROOM = 256  # faults by hand on top of the file's
 MAX_TICKS = 2_000_000
+MAX_BURST = 1_000_000  # calls one component may send at one instant, lists of messages in all
 
 
 @dataclass
@@ -215,18 +216,22 @@ def lower(
     lane["off"] = np.arange(MAX_LANES) * LANE_ROOM
     lane["mask"] = LANE_ROOM - 1
     users = int(src["users"].sum())
-    burst = 256 + max(
+    most = max(
         sum(math.ceil(float(edge[x]["calls"])) for x in range(len(edges)) if edge[x]["src"] == k)
         + int(node[k]["plan_n"])
         for k in range(len(nodes))
     )
+    burst = 512 + 2 * most + int(node["inst_room"].max())
+    if burst > MAX_BURST or subs > MAX_BURST:
+        what = "calls at one instant" if burst > MAX_BURST else "lists of messages"
+        raise DesignError(f"asks for more than {MAX_BURST:,} {what}; lower calls, partitions or instances")
     calls = 1024 + 2 * burst
     heap = 4 * calls + 2 * (users + 2 * burst + 8 * len(nodes) + 2 * len(fault))
     agenda = 1 << (4 * burst + 4 * calls - 1).bit_length()
     fills = np.zeros(64, L.FILL)
     fills["call"] = -1
     streams = np.zeros(3 * len(nodes), L.STREAM)
-    rng.seed_streams(streams, p.seed)
+    rng.seed_streams(streams, p.seed, p.node_ids)
     arrays = {
         "node": node,
         "edge": edge,
@@ -265,9 +270,10 @@ def lower(
     arrays["sub"]["blocked"] = 0
     sim = np.zeros(1, L.SIM)
     w = sim[0]
-    w["duration"], w["warmup"] = duration, min(design.warmup_s, duration)
+    w["duration"], w["warmup"] = duration + L.SLACK, min(design.warmup_s, duration) - L.SLACK
     w["end"] = duration + (design.drain_s if until_s is None or until_s >= design.duration_s else 0.0)
-    w["next_frame"], w["next_mark"] = L.FRAME_S, p.marks[0]
+    # The first mark comes before what happens at its instant: what counts from the warm-up on counts there too.
+    w["next_frame"], w["next_mark"] = L.FRAME_S, np.nextafter(p.marks[0], -1.0)
     w["seq"] = 1
     w["arrival_t"] = math.inf
     w["free"] = -1
@@ -329,7 +335,7 @@ def source_fields(p: Program, s: dict, duration: float) -> tuple[dict[str, objec
         mode = L.T_HERD
     elif s["shape"] == "batch":
         mode = L.T_BATCH
-        start = start or float(s["at_s"])
+        start = max(start, float(s["at_s"]))
     else:
         segments, period, start, stop = pieces(s, duration)
     fields = {
@@ -352,6 +358,11 @@ def source_fields(p: Program, s: dict, duration: float) -> tuple[dict[str, objec
     return fields, segments
 
 
+def period_area(segments: list[tuple]) -> float:
+    """Expected requests in one pass through the pieces of a shape that repeats."""
+    return sum((b - a) * (rate + 0.5 * slope * (b - a)) for a, b, rate, slope in segments)
+
+
 def flat_gap(segments: list[tuple]) -> float:
     """Mean seconds between arrivals of a rate that never changes, else 0."""
     if len(segments) == 1 and segments[0][:2] == (0.0, FAR) and segments[0][2] > 0:
@@ -367,6 +378,7 @@ def _sources(p: Program, design: Design, node: np.ndarray, settings: list) -> tu
         write(src[k], fields)
         src[k]["node"], src[k]["factor"] = i, 1.0
         src[k]["seg_off"], src[k]["seg_n"] = len(segments), len(mine)
+        src[k]["area"] = period_area(mine) if src[k]["period"] else 0.0
         src[k]["gap"] = src[k]["gap_now"] = flat_gap(mine)
         src[k]["next_t"] = math.inf
         src[k]["extra"] = -1

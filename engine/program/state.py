@@ -9,6 +9,7 @@ from engine.program import layout as L
 
 # Arrays that never change after lowering are shared by copies.
 SHARED = ("adj", "level", "zig", "when")
+MAX_EVENTS = 30_000_000
 MAX_CALLS = 6_000_000  # about 2 GB with the events they need
 
 
@@ -86,6 +87,10 @@ class State:
 
     def _grow_heap(self, least: int) -> None:
         if least > len(self.heap):
+            if self.sim[0]["heap_n"] > MAX_EVENTS:
+                raise DesignError(
+                    f"more than {MAX_EVENTS:,} events are planned at {self.sim[0]['now']:g} s; send less traffic"
+                )
             self.arrays["heap"] = _longer(self.heap, max(least, 3 * len(self.heap) // 2))
             self.sim[0]["heap_cap"] = len(self.heap)
 

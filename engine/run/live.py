@@ -13,7 +13,7 @@ from engine.design.errors import DesignError
 from engine.design.parts import Edge, Node
 from engine.program import layout as L
 from engine.program.fields import edge_fields, node_fields, shed_levels, write
-from engine.program.lower import Program, flat_gap, is_simple, source_fields
+from engine.program.lower import Program, flat_gap, is_simple, period_area, source_fields
 from engine.program.state import State
 
 if TYPE_CHECKING:
@@ -185,6 +185,7 @@ def _set_source(program: Program, state: State, i: int, s: Mapping[str, object])
         state.arrays["seg"] = np.concatenate([state.seg, np.zeros(len(pieces), L.SEG)])
     row["seg_n"], row["seg_i"], row["base"] = len(pieces), 0, 0.0
     state.seg[int(row["seg_off"]) :][: len(pieces)] = np.array(pieces, L.SEG)
+    row["area"] = period_area(pieces) if row["period"] else 0.0
     row["gap"] = flat_gap(pieces)
     row["gap_now"] = row["gap"] / row["factor"] if row["factor"] > 0 else 0.0
 
