@@ -102,6 +102,10 @@ def check_problem(start: Design) -> None:
                     "component that serves",
                     path,
                 )
+        if objective.metric == "recovery_s" and not start.node(objective.of).is_source:
+            raise DesignError(
+                f"is {show(objective.of)}, which serves; 'recovery_s' is a number of a traffic source", path
+            )
     for part, changes in (("solutions", problem.solutions), ("traps", problem.traps)):
         for index, change in enumerate(changes):
             path = f"problem.{part}[{index}]"
