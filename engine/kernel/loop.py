@@ -23,11 +23,7 @@ def short_of_room(w):
         return L.G_HEAP
     if w.agenda_n >= w.agenda_soft:
         return L.G_AGENDA
-    if w.need > 0:
-        return L.G_LANE
-    if 2 * w.fill_n > w.fill_mask:
-        return L.G_FILLS
-    return -1
+    return w.need - 1
 
 
 @kernel
@@ -217,20 +213,21 @@ def advance(ws, op, arg, extra):
     set_stop(w)
     count = np.int64(0)
     steps = np.int64(0)
+    most = w.max_events
+    moved = -w.steps  # when, counted in steps of this call, time has last moved on
+    limit = min(most, moved + L.STUCK)
     while True:
         lack = short_of_room(w)
         if lack >= 0:
             w.events += count
             w.need = np.int64(lack)
+            w.steps = steps - moved
             return L.ST_GROW
-        if steps >= w.max_events:
+        if steps >= limit:
             w.events += count
-            return L.ST_EVENTS
+            w.steps = steps - moved
+            return L.ST_EVENTS if steps < moved + L.STUCK else L.ST_STUCK
         steps += 1
-        w.steps += 1
-        if w.steps > L.STUCK:
-            w.events += count
-            return L.ST_STUCK
         if w.agenda_n > 0:
             e = agenda(w, w.agenda_head)
             w.agenda_head = (w.agenda_head + 1) & w.agenda_mask
@@ -264,8 +261,9 @@ def advance(ws, op, arg, extra):
                     continue
             count += 1
             if t > w.now:
-                w.steps = 0
-            w.now = t
+                w.now = t
+                moved = steps
+                limit = min(most, moved + L.STUCK)
             if beside:
                 kind = np.int64(L.E_ARRIVE)
                 c = w.arrival_src

@@ -356,6 +356,8 @@ def begin_cache(w, i, n, c):
             f.node = i
             f.call = c
             w.fill_n += 1
+            if 2 * w.fill_n > w.fill_mask:
+                w.need = L.G_FILLS + 1
             a.fill = 1
             a.q_next = -1
             a.q_prev = -1
