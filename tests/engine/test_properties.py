@@ -1,8 +1,6 @@
 """What holds for every design, at every frame of every run."""
 
 import itertools
-import json
-import math
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from engine.design import DesignError, catalogue, dumps
-from engine.program import layout as L
+from engine.design import DesignError, dumps
 from engine.run.simulation import Simulation, simulate
 from engine.study.intervals import mean_interval
+from tests.engine.books import MOST_EVENTS, check_frames, check_instances, check_summary, finished
 from tests.engine.designs import (
     CAPACITY,
     EDGE,
@@ -32,7 +30,6 @@ from tests.engine.designs import (
 from tests.engine.reference.build import design, edge, fault, node, source
 
 pytestmark = pytest.mark.slow
-MOST_EVENTS = 60_000
 ENDLESS = 10**9
 
 
@@ -49,132 +46,6 @@ def examples(count):
 def show(made):
     note("\n" + dumps(made, "toml"))
     return made
-
-
-def finished(made, most=MOST_EVENTS):
-    """A run to its end, or through so many events."""
-    run = Simulation(made)
-    run.advance(run.end_s, max_events=most)
-    return run
-
-
-# --- what each frame and each summary must satisfy
-
-
-def check_frames(run, limits=True):
-    """limits: the settings have been the same from the start."""
-    made, f = run.design, run.frames()
-    n, system = f.nodes, f.system
-    assert np.all(np.diff(f.t) > 0)
-    assert np.all(np.diff(system["events"]) >= 0)
-    counters = [n["retries"], n["crashes"], f.calls, f.failed, f.began]
-    counters += [f.edges["sent"], f.edges["failed"]] if made.edges else []
-    for each in counters:
-        assert np.all(each >= 0) and np.all(np.diff(each, axis=0) >= 0)
-    for name in ("busy_int", "cap_int", "cpu_int", "cpu_cap_int", "queue_int"):
-        assert np.all(np.isfinite(n[name])) and np.all(np.diff(n[name], axis=0) >= 0), name
-    for name in ("in_flight", "busy", "queue", "live", "backlog"):
-        assert np.all(n[name] >= 0), name
-
-    # Conservation, per component and end to end
-    offered, succeeded, failed = (f.calls[:, :, k] for k in range(3))
-    assert np.array_equal(offered, succeeded + failed + n["in_flight"])
-    assert np.array_equal(failed, f.failed.sum(axis=2))
-    origins = [k for k, each in enumerate(made.nodes) if each.is_source]
-    assert np.array_equal(system["in_flight"], n["in_flight"][:, origins].sum(axis=1))
-    assert np.array_equal(failed[:, origins].sum(axis=1), f.began.sum(axis=(1, 2)))
-    assert np.array_equal(f.failed[:, origins].sum(axis=1), f.began.sum(axis=1))
-
-    # Whoever is inside waits or holds a slot; nobody is inside a component that is down
-    serving = [k for k, each in enumerate(made.nodes) if not each.is_source]
-    assert np.array_equal(n["in_flight"][:, serving], n["busy"][:, serving] + n["queue"][:, serving])
-    down = n["live"][:, serving] == 0
-    draining = np.array([made.nodes[k].effective()["scale_on"] != "off" for k in serving], bool)
-    assert not np.any(n["queue"][:, serving][down])
-    assert not np.any(n["busy"][:, serving][down & ~draining])
-    if limits:
-        check_limits(made, n)
-
-    low, middle, high = (n[name] for name in ("p50", "p95", "p99"))
-    assert np.array_equal(np.isnan(low), np.isnan(high)) and np.array_equal(np.isnan(low), np.isnan(middle))
-    known = ~np.isnan(low)
-    assert np.all(low[known] <= middle[known]) and np.all(middle[known] <= high[known])
-    assert not np.any(n["age"] < 0)
-    assert np.all(np.isin(n["breaker"], (L.B_CLOSED, L.B_OPEN, L.B_HALF)))
-    if made.edges:
-        assert np.all(f.edges["sent"] >= f.edges["failed"])
-        check_arrivals(made, f, limits)
-
-
-def check_limits(made, n):
-    for k, each in enumerate(made.nodes):
-        if each.is_source:
-            continue
-        s = each.effective()
-        scales = s["scale_on"] != "off"
-        most = max(s["instances"], s["scale_max"]) if scales else s["instances"]
-        assert np.all(n["live"][:, k] <= most)
-        assert np.all(n["queue"][:, k] <= s["queue"])
-        slots = s["max_in_flight"] if each.plan == "bulkhead" and s["max_in_flight"] else s["slots"]
-        if slots and not scales:
-            assert np.all(n["busy"][:, k] <= slots * n["live"][:, k])
-            grown = np.diff(n["busy_int"][:, k]) - np.diff(n["cap_int"][:, k])
-            assert np.all(grown <= 1e-9)
-        assert np.all(np.diff(n["cpu_int"][:, k]) - np.diff(n["cpu_cap_int"][:, k]) <= 1e-9)
-
-
-def check_arrivals(made, f, limits):
-    """What was sent has arrived, is on its way or was lost."""
-    ends = [e.target for e in made.edges]
-    for k, each in enumerate(made.nodes):
-        if each.is_source:
-            continue
-        into = [x for x, end in enumerate(ends) if end == each.id]
-        sent = f.edges["sent"][:, into].sum(axis=1)
-        assert np.all(f.calls[:, k, 0] <= sent)
-        slow = any(
-            made.edges[x].effective()["latency_ms"] or any(t.edge == made.edges[x].id for t in made.faults)
-            for x in into
-        )
-        if limits and not slow:
-            assert np.array_equal(f.calls[:, k, 0], sent)
-
-
-def rising(*values):
-    """None stands for infinity here: a failure counts as infinitely slow."""
-    known = [math.inf if v is None else v for v in values]
-    return known == sorted(known)
-
-
-def check_summary(run):
-    got = json.loads(json.dumps(run.summary(), allow_nan=False))
-    assert got["digest"] == run.digest()
-    parts = [got["totals"], *got["sources"].values()]
-    for t in [*parts, *got["nodes"].values()]:
-        assert t["offered"] == t["succeeded"] + t["failed"] + t["in_flight"]
-        assert t["failed"] == sum(t["failures"].values()) and set(t["failures"]) <= set(L.REASONS)
-        assert rising(0, t["offered"]) and rising(0, t["in_flight"])
-        assert rising(t["p50_ms"], t["p95_ms"], t["p99_ms"])
-    for t in parts:
-        assert rising(t["offered_p50_ms"], t["offered_p95_ms"], t["offered_p99_ms"])
-        assert all(rising(t[f"p{q}_ms"], t[f"offered_p{q}_ms"]) for q in (50, 95, 99))
-        assert t["failed"] == sum(t["failures_by_node"].values())
-        ended = t["succeeded"] + t["failed"]
-        assert t["success_rate"] == (t["succeeded"] / ended if ended else None)
-        assert (t["mean_ms"] is None) == (t["succeeded"] == 0) == (t["p50_ms"] is None)
-    for name in ("offered", "succeeded", "failed", "in_flight"):
-        assert got["totals"][name] == sum(t[name] for t in got["sources"].values())
-        for id, t in got["sources"].items():
-            assert t[name] == got["nodes"][id][name]
-    for id, n in got["nodes"].items():
-        for name in ("utilisation", "cpu_utilisation"):
-            assert n[name] is None or 0.0 <= n[name] <= 1.0
-        if id in got["sources"]:
-            continue
-        assert (n["queue_mean"] or 0) <= n["queue_max"] * (1 + 1e-9)
-        assert n["wait_mean_ms"] is None or n["wait_mean_ms"] >= 0
-        assert n["backlog_age_s"] is None or n["backlog"] > 0
-    return got
 
 
 @examples(300)
@@ -196,6 +67,7 @@ def test_the_books_balance_at_any_instant_and_the_clock_never_runs_back(made, se
         before = run.now
         check_frames(run)
         check_summary(run)
+        check_instances(run)
         if done:
             break
     assert run.now <= run.end_s
@@ -204,7 +76,10 @@ def test_the_books_balance_at_any_instant_and_the_clock_never_runs_back(made, se
 @examples(40)
 @given(designs())
 def test_counts_are_of_arrivals_between_warm_up_and_end(made):
-    run = finished(show(made.replace(drain_s=0.0)))
+    # Poisson arrivals alone: none comes at the very instant of the warm-up
+    scattered = {f"{n.id}.arrivals": "poisson" for n in made.sources}
+    scattered |= {f"{n.id}.shape": "day" for n in made.sources if n.effective()["shape"] in ("herd", "batch")}
+    run = finished(show(made.with_settings(scattered).replace(drain_s=0.0)))
     if not run.finished:
         return
     frames, got = run.frames(), run.summary()["nodes"]
@@ -213,6 +88,23 @@ def test_counts_are_of_arrivals_between_warm_up_and_end(made):
     for k, each in enumerate(made.nodes):
         before = frames.calls[at[0], k, 0] if made.warmup_s else 0
         assert got[each.id]["offered"] == pytest.approx(frames.calls[-1, k, 0] - before, abs=0)
+
+
+@examples(100)
+@given(designs(faults=False))
+def test_nothing_is_left_behind(made):
+    """Long after the last request there are only messages that nobody has taken."""
+    quiet = {f"{n.id}.stop_s": min(n.effective()["stop_s"] or 3.0, 3.0) for n in made.sources}
+    quiet |= {f"{n.id}.start_s": 0.0 for n in made.sources}
+    # These go on at their usual rate after stop_s
+    quiet |= {
+        f"{n.id}.shape": "day" for n in made.sources if n.effective()["shape"] in ("ramp", "step", "spike")
+    }
+    run = Simulation(show(made.with_settings(quiet).replace(duration_s=300.0)))
+    run.advance(run.end_s, max_events=5 * MOST_EVENTS)
+    check_frames(run)
+    if run.finished and not run.state.node["in_flight"].any():
+        assert int(run.state.sim[0]["calls_live"]) == run.state.node["backlog"].sum()
 
 
 # --- determinism
@@ -385,180 +277,6 @@ def test_twice_the_slots_never_carry_less(made):
     assert mean_interval(gains).high >= 0.0
 
 
-# --- faults act on every kind
-
-KINDS = [kind.id for kind in catalogue().values() if not kind.is_source]
-CALM = {
-    "instances": 1,
-    "slots": 0,
-    "queue": 0,
-    "vcpu": 0,
-    "cpu_ms": 0,
-    "p50_ms": 30,
-    "p99_ms": 30,
-    "error_rate": 0,
-    "timeout_ms": 0,
-    "retries": 0,
-    "quota_rpm": 0,
-    "quota_burst": 0,
-    "scale_on": "off",
-    "cancel": False,
-}
-QUIET = {
-    "rate_limiter": {"limit_rps": 0},
-    "shedder": {"max_in_flight": 0},
-    "bulkhead": {"max_in_flight": 0},
-    "loop": {"steps": 1, "checkpoint_every": 0},
-    "hedge": {"hedge_ms": 100_000},
-    "cache": {"hit_rate": 0},
-    "one_of": {"interval_s": 0},
-    "breaker": {"min_calls": 1_000_000},
-    "queue": {"capacity": 0, "copies": False, "partitions": 0, "max_receives": 1},
-}
-
-
-def kind_under_test(kind, faults=(), duration=20.0, users=None, **more):
-    """users -> the kind -> a store, with an own time of 30 ms and nothing else in its way."""
-    plan = catalogue()[kind].plan
-    it = node("it", plan).make("it", catalogue()[kind], settings=CALM | QUIET.get(plan, {}) | more)
-    nodes = [source(rate=50, **(users or {})), it, node("store")]
-    return simulate(design(nodes, ["users->it", "it->store"], faults, duration))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-class TestEveryKind:
-    def test_slow(self, kind):
-        for factor in (10.0, 0.5):
-            got = kind_under_test(kind, [fault("slow", 0, 30, "it", factor)])["nodes"]["it"]
-            assert got["mean_ms"] == pytest.approx(30 * factor, rel=1e-6)
-            assert got["p50_ms"] == pytest.approx(30 * factor, rel=0.01)
-
-    def test_errors(self, kind):
-        got = kind_under_test(kind, [fault("errors", 0, 30, "it", 0.5)], error_rate=0.2)["nodes"]["it"]
-        ended = got["succeeded"] + got["failed"]
-        assert set(got["failures"]) == {"error"}
-        assert got["failures"]["error"] / ended == pytest.approx(0.6, abs=0.07)
-
-    def test_outage(self, kind):
-        got = kind_under_test(kind, [fault("outage", 5, 10, "it")], instances=3)
-        it = got["nodes"]["it"]
-        assert it["crashes"] == 3 and set(it["failures"]) == {"crashed", "unavailable"}
-        assert it["failures"]["unavailable"] / it["offered"] == pytest.approx(0.5, abs=0.06)
-        assert it["succeeded"] / it["offered"] == pytest.approx(0.5, abs=0.06)
-
-    def test_crash(self, kind):
-        faults = [fault("crash", 5, 10, "it", 1)]
-        it = kind_under_test(kind, faults, instances=2, slots=1, queue=ENDLESS, p50_ms=25, p99_ms=25)[
-            "nodes"
-        ]["it"]
-        assert it["crashes"] == 1 and it["failures"].get("crashed", 0) <= 1
-        calm = kind_under_test(kind, instances=2, slots=1, queue=ENDLESS, p50_ms=25, p99_ms=25)["nodes"]["it"]
-        assert it["queue_max"] > 5 + calm["queue_max"] and it["wait_mean_ms"] > 10 * calm["wait_mean_ms"]
-        alone = kind_under_test(kind, [fault("crash", 5, 0, "it", 1)], restart_s=5)["nodes"]["it"]
-        assert alone["failures"]["unavailable"] / alone["offered"] == pytest.approx(0.25, abs=0.06)
-
-    def test_quota(self, kind):
-        it = kind_under_test(kind, [fault("quota", 5, 10, "it", 0)])["nodes"]["it"]
-        assert it["failures"]["throttled"] / it["offered"] == pytest.approx(0.5, abs=0.06)
-        it = kind_under_test(kind, [fault("quota", 0, 20, "it", 0.1)], quota_rpm=60 * 100)["nodes"]["it"]
-        assert it["failures"]["throttled"] / it["offered"] == pytest.approx(0.7, abs=0.08)
-
-    def test_cut_before_it(self, kind):
-        cut = [fault("cut", 5, 10, "users->it")]
-        got = kind_under_test(kind, cut, users={"timeout_ms": 500})
-        assert got["nodes"]["it"]["offered"] / got["totals"]["offered"] == pytest.approx(0.5, abs=0.06)
-        assert got["totals"]["failures"] == {"timeout": got["totals"]["failed"]}
-        assert got["totals"]["failed"] / got["totals"]["offered"] == pytest.approx(0.5, abs=0.06)
-        assert got["totals"]["failures_by_node"] == {"it": got["totals"]["failed"]}
-
-    def test_cut_behind_it(self, kind):
-        got = kind_under_test(kind, [fault("cut", 5, 10, "it->store")], timeout_ms=500)
-        if catalogue()[kind].plan == "queue":
-            assert got["totals"]["failed"] == 0 and got["nodes"]["store"]["mean_ms"] is not None
-            assert got["nodes"]["store"]["offered"] == got["totals"]["offered"] - got["totals"]["in_flight"]
-            held = kind_under_test(kind, [fault("cut", 5, 20, "it->store")], timeout_ms=500)["nodes"]["it"]
-            assert held["backlog"] == pytest.approx(50 * 15, rel=0.15)
-            assert held["backlog_age_s"] == pytest.approx(15, abs=0.3)
-        else:
-            it = got["nodes"]["it"]
-            assert it["failures"] == {"timeout": it["failed"]}
-            assert it["failed"] / it["offered"] == pytest.approx(0.5, abs=0.06)
-
-    def test_latency(self, kind):
-        got = kind_under_test(kind, [fault("latency", 0, 30, "users->it", 70)])
-        assert got["totals"]["mean_ms"] == pytest.approx(30 + 140, rel=1e-6)
-        got = kind_under_test(kind, [fault("latency", 0, 30, "it->store", 70)])
-        waits = 0 if catalogue()[kind].plan == "queue" else 140
-        assert got["totals"]["mean_ms"] == pytest.approx(30 + waits, rel=1e-6)
-
-
-@pytest.mark.parametrize("kind", [k.id for k in catalogue().values() if k.plan == "cache"])
-def test_a_cold_cache_misses_and_warms_up(kind):
-    def asked(faults, **more):
-        return kind_under_test(kind, faults, hit_rate=0.9, **more)["nodes"]["store"]["offered"]
-
-    warm = asked([], warm_s=0)
-    cold = asked([fault("cold_cache", 5, 10, "it")], warm_s=0)
-    slow = asked([fault("cold_cache", 5, 10, "it")], warm_s=5)
-    assert warm == pytest.approx(0.1 * 1000, rel=0.3)
-    assert cold == pytest.approx((0.5 + 0.5 * 0.1) * 1000, rel=0.15)
-    # Half of the hits of five seconds are missed on the way up
-    assert slow - cold == pytest.approx(0.25 * 0.45 * 1000, rel=0.4)
-
-
-STEADY = {"shape": "constant", "users": 0, "rate": 100, "start_s": 0, "stop_s": 0, "at_s": 0, "timeout_ms": 0}
-# Requests in 20 s of each shape of traffic
-TRAFFIC = [
-    ({}, 2000),
-    ({"arrivals": "even"}, 2000),
-    ({"shape": "ramp", "rate_to": 300}, 4000),
-    ({"shape": "step", "start_s": 10, "rate_to": 300}, 4000),
-    ({"shape": "spike", "start_s": 5, "stop_s": 10, "spike_factor": 5}, 4000),
-    ({"shape": "burst", "on_s": 2, "off_s": 2, "off_rate": 0}, 1000),
-    ({"shape": "day", "period_s": 5, "amplitude": 0.8}, 2000),
-    ({"shape": "schedule", "schedule": [[0, 300], [10, 50]]}, 3500),
-    ({"shape": "trace", "trace_csv": "0,300\n10,50\n"}, 3500),
-    ({"shape": "herd", "count": 1000, "at_s": 3, "spread_s": 5}, 1000),
-    ({"shape": "batch", "batch": 100, "every_s": 2.6}, 800),
-    ({"users": 50, "think_s": 0.99}, 1000),
-]
-
-
-@pytest.mark.parametrize("kind", [k.id for k in catalogue().values() if k.is_source])
-class TestEverySource:
-    def run(self, kind, *faults, **more):
-        users = node("users", "source").make("users", catalogue()[kind], settings=STEADY | more)
-        return simulate(design([users, node("store", ms=10)], ["users->store"], faults, duration=20))[
-            "totals"
-        ]
-
-    def test_traffic(self, kind):
-        for shape, plain in TRAFFIC:
-            for factor in (0.0, 0.4, 3.0):
-                got = self.run(kind, fault("traffic", 0, 30, "users", factor), **shape)["offered"]
-                assert got == pytest.approx(factor * plain, rel=0.12, abs=factor and 10), (shape, factor)
-        assert self.run(kind, fault("traffic", 5, 10, "users", 3.0))["offered"] == pytest.approx(
-            4000, rel=0.07
-        )
-        assert self.run(kind, fault("traffic", 5, 10, "users", 0.0))["offered"] == pytest.approx(
-            1000, rel=0.12
-        )
-
-    def test_errors_and_quota(self, kind):
-        got = self.run(kind, fault("errors", 0, 30, "users", 0.5))
-        assert got["failures"] == {"error": got["failed"]}
-        assert got["failed"] / got["offered"] == pytest.approx(0.5, abs=0.06)
-        got = self.run(kind, fault("quota", 5, 10, "users", 0.0))
-        assert got["failures"] == {"throttled": got["failed"]}
-        assert got["failed"] / got["offered"] == pytest.approx(0.5, abs=0.06)
-
-    def test_outage_and_crash_stop_it(self, kind):
-        for what in ("outage", "crash"):
-            got = self.run(kind, fault(what, 5, 10, "users"))
-            assert got["offered"] == pytest.approx(1000, rel=0.12)
-            assert got["failures"].get("crashed", 0) == got["failed"] <= 8
-
-
 # --- the smallest and the largest
 
 
@@ -572,30 +290,6 @@ def test_nothing_arrives():
     assert (got["nodes"]["front"]["utilisation"], got["nodes"]["store"]["cpu_utilisation"]) == (0, 0)
     assert got["nodes"]["front"]["wait_mean_ms"] is None
     assert len(run.frames()) == 300
-
-
-@pytest.mark.parametrize("kind", list(catalogue()))
-def test_one_node_of_each_kind(kind):
-    made = design([node("it", "source").make("it", catalogue()[kind])], [], duration=5)
-    run = finished(made)
-    check_frames(run)
-    got = check_summary(run)["nodes"]["it"]
-    assert got["succeeded"] == 0
-
-
-@pytest.mark.parametrize("kind", list(catalogue()))
-def test_each_kind_as_the_catalogue_has_it(kind):
-    plain = catalogue()[kind]
-    if plain.is_source:
-        nodes = [node("it", "source").make("it", plain), node("store", ms=5)]
-        edges = ["it->store"]
-    else:
-        nodes = [source(rate=2), node("it").make("it", plain), node("store", ms=5)]
-        edges = ["users->it", "it->store"]
-    run = finished(design(nodes, edges, duration=200))
-    check_frames(run)
-    got = check_summary(run)
-    assert got["totals"]["succeeded"] > 0
 
 
 def test_a_chain_of_300_is_too_deep():

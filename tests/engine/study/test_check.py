@@ -18,7 +18,8 @@ class Stand:
     started: list[int] = []
     finished: list[int] = []
 
-    def __init__(self, design, seed):
+    def __init__(self, design, seed, history=True):
+        assert not history
         self.design, self.seed, self.now, self.end_s = design, seed, 0.0, 100.0
         self.started.append(seed)
 
