@@ -112,8 +112,7 @@ def test_need_tolerates_failures_until_it_is_out_of_reach(lab):
     ]
     got = lab(design(nodes, edges, duration=1))
     assert (got.totals.succeeded, got["s"].mean_ms) == (1, close(30))
-    nodes[3] = node("b", ms=20, quota_rpm=0.001, quota_burst=0.5)
-    got = lab(design(nodes, edges, duration=1))
+    got = lab(design(nodes, edges, [fault("quota", 0, 1, "b", 0)], duration=1))
     # b refuses at once; with a's error at 10 ms two successes are out of reach.
     assert (got.totals.failures, got.totals.failures_by_node) == ({"error": 1}, {"a": 1})
     assert got["s"].mean_ms == close(10)
@@ -362,12 +361,12 @@ def test_no_more_probes_than_allowed_at_once(lab):
 
 
 def test_a_probe_without_an_answer_has_failed(lab):
-    faults = [fault("errors", 0, 8, "db", 1.0), fault("cut", 10, 1, "cb->db")]
+    faults = [fault("errors", 0, 8, "db", 1.0), fault("cut", 9, 1, "cb->db")]
     nodes, edges, faults, length = breaker_design(faults=faults)
-    nodes[1] = node("cb", "breaker", min_calls=4, window_s=4, cooldown_s=5)
+    nodes[1] = node("cb", "breaker", min_calls=4, window_s=4, cooldown_s=4.8)
     got = lab(design(nodes, edges, faults, duration=length))
-    # The probe of 10.5 is lost; at 14.5 it counts as failed; the next one goes at 19.5.
-    assert got["db"].offered == 4 + 2
+    # The probe of 9.5 is lost; at 13.5 it counts as failed; the next one goes at 18.5.
+    assert got["db"].offered == 4 + 3
     assert got.totals.in_flight == 1
 
 

@@ -105,6 +105,9 @@ class Calls:
         self._close(attempt)
         call = attempt.call
         if not call.node.cancel:
+            call.abandoned = call.state != ENDED
+            if call.counted and call.state in (WAITING, WORKING):
+                call.node.metrics.abandoned += 1
             return
         if call.state == TRAVELLING:
             call.state = NEVER
@@ -136,10 +139,12 @@ class Calls:
         if reason is not None:
             return self._refuse(call, reason)
         instance = node.free_instance()
+        if instance is None and node.n_waiting >= node.room:
+            return self._refuse(call, node.full_reason)
+        if call.abandoned and call.counted:
+            node.metrics.abandoned += 1
         if instance is not None:
             return self._start(call, instance)
-        if node.n_waiting >= node.room:
-            return self._refuse(call, node.full_reason)
         call.state = WAITING
         node.waiting.append(call)
         self._set_waiting(node, node.n_waiting + 1)

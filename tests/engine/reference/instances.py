@@ -54,7 +54,8 @@ class Instances:
 
     def _restart(self, argument: tuple[Instance, int]) -> None:
         instance, epoch = argument
-        if epoch == instance.epoch and instance in self.node.instances:
+        # An outage keeps it down until its own end.
+        if epoch == instance.epoch and instance in self.node.instances and not self.node.outages:
             self.restore([instance])
 
     def restore(self, instances: list[Instance]) -> None:

@@ -46,7 +46,7 @@ class Call:
     """One visit of a component.  `open` holds the attempts it waits for, in the order sent."""
 
     __slots__ = (
-        "arrived", "attempt", "counted", "delivery", "depth", "edge", "failure", "instance", "job", "node",
+        "abandoned", "arrived", "attempt", "counted", "delivery", "depth", "edge", "failure", "instance", "job", "node",
         "open", "process", "request", "sent", "started", "state", "timer",
     )  # fmt: skip
 
@@ -58,7 +58,7 @@ class Call:
         self.attempt: Attempt | None = None
         self.state = TRAVELLING
         self.arrived = self.started = 0.0
-        self.counted = self.delivery = False
+        self.counted = self.delivery = self.abandoned = False
         self.instance: Instance | None = None
         self.failure: Failure | None = None
         self.process: Process | None = None
@@ -88,7 +88,7 @@ class TokenBucket:
 
     def __init__(self, rate: float, burst: float) -> None:
         self.rate = rate
-        self.burst = burst if burst > 0 else max(1.0, rate)
+        self.burst = max(1.0, burst if burst > 0 else rate)
         self.factor = 1.0
         self._tokens = self.burst
         self._since = 0.0

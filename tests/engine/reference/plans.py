@@ -10,15 +10,12 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 from .calls import Calls
-from .clock import TIMEOUT, Process
+from .clock import Process
 from .parts import Call, Caller, Edge, Failure
 
 Outcome = Failure | None
 Steps = Generator[None, object, Outcome]
 Via = Callable[[Call, Process, Edge], Steps]
-
-# The outcome of a call whose last fallback was optional: neither success nor failure.
-IGNORED = Failure("", "")
 
 
 class Plans:
@@ -28,7 +25,7 @@ class Plans:
         self._by_plan = {
             "one_of": self._one_of,
             "cache": self._cache,
-            "breaker": self._breaker,
+            "hedge": self._hedge,
             "loop": self._loop,
         }
 
@@ -42,7 +39,11 @@ class Plans:
         process = Process(partial(self.calls.finish, call))
         call.process = process
         plan = self._by_plan.get(node.plan)
-        process.start(self.all(call, process, node.groups) if plan is None else plan(call, process))
+        if plan is None:
+            via = self._guarded if node.plan == "breaker" else self.edge_call
+            process.start(self.all(call, process, node.groups, via))
+        else:
+            process.start(plan(call, process))
 
     def number(self, caller: Caller, mean: float) -> int:
         """Its floor, and one more with the probability of the fraction."""
@@ -60,11 +61,8 @@ class Plans:
         caller.first_attempt(self.clock.now)
         attempts = 1
         while True:
-            if caller.plan == "hedge":
-                failure = yield from self._hedged(call, process, edge)
-            else:
-                self.calls.send(call, edge, process.step, edge.timeout, process)
-                failure = yield
+            self.calls.send(call, edge, process.step, edge.timeout, process)
+            failure = yield
             if not self._again(caller, failure, attempts, edge.retries):
                 break
             yield from self._pause(call, process, attempts)
@@ -95,45 +93,9 @@ class Plans:
                 self.calls.send_async(call, edge)
                 return None
             failure = yield from self.edge_call(call, process, edge)
-            if failure is None or failure is IGNORED:
-                return failure
-            if edge.optional:
-                return IGNORED
+            if failure is None:
+                return None
         return failure
-
-    def _hedged(self, call: Call, process: Process, edge: Edge) -> Steps:
-        """One attempt of a hedge: a second copy after `hedge_ms`; the timeout covers both."""
-        copies = []
-
-        def send_copy(_: object = None) -> None:
-            copies.append(self.calls.send(call, edge, partial(answered, len(copies)), owner=process))
-
-        def answered(index: int, failure: Outcome) -> None:
-            process.step((copies[index], failure))
-
-        timers = []
-        send_copy()
-        wait = call.node.settings["hedge_ms"] / 1e3
-        if wait > 0:
-            timers.append(self.clock.deadline(wait, send_copy))
-        else:
-            send_copy()
-        if edge.timeout > 0:
-            timers.append(self.clock.deadline(edge.timeout, process.step, TIMEOUT))
-        try:
-            while True:
-                message = yield
-                if message == TIMEOUT:
-                    first = next(copy for copy in copies if copy.open)
-                    return Failure("timeout", self.calls.deepest(first.call).id)
-                _, failure = message
-                if failure is None or not any(copy.open for copy in copies):
-                    return failure
-        finally:
-            for timer in timers:
-                self.clock.cancel(timer)
-            for copy in copies:
-                self.calls.give_up(copy)
 
     # --- all: groups of edges
 
@@ -143,48 +105,44 @@ class Plans:
         process: Process,
         groups: list[tuple[list[Edge], list[Edge]]],
         via: Via | None = None,
-        strict: bool = False,
-        refused: bool = False,
+        tolerant: bool = False,
     ) -> Steps:
-        """The plan *all*.  `strict`: no failure is optional.  `refused`: `via` refuses what it is asked for,
-        so nothing is sent without an answer either."""
+        """The plan *all*, each call made by `via`.  `tolerant`: every failure is optional."""
         via = via or self.edge_call
         for sequential, parallel in groups:
             for edge in sequential:
                 if not edge.serves(call.request):
                     continue
                 for _ in range(self.number(call.node, edge.calls)):
-                    if edge.is_async and not refused:
+                    if edge.is_async:
                         self.calls.send_async(call, edge)
                         continue
                     failure = yield from via(call, process, edge)
-                    if failure is not None and (strict or not (edge.optional or failure is IGNORED)):
+                    if failure is not None and not (tolerant or edge.optional):
                         return failure
             if parallel:
-                failure = yield from self._parallel(call, process, parallel, via, strict, refused)
+                failure = yield from self._parallel(call, process, parallel, via, tolerant)
                 if failure is not None:
                     return failure
         return None
 
-    def _parallel(
-        self, call: Call, process: Process, edges: list[Edge], via: Via, strict: bool, refused: bool
-    ) -> Steps:
+    def _parallel(self, call: Call, process: Process, edges: list[Edge], via: Via, tolerant: bool) -> Steps:
         jobs: list[Edge] = []
         for edge in edges:
             if edge.serves(call.request):
                 jobs += [edge] * self.number(call.node, edge.calls)
-        waited_for = [edge for edge in jobs if refused or not edge.is_async]
+        waited_for = [edge for edge in jobs if not edge.is_async]
         group = _Group(len(waited_for), max((edge.need for edge in edges), default=0), process)
         branches: list[Process] = []
         try:
             for edge in jobs:
-                if edge.is_async and not refused:
+                if edge.is_async:
                     self.calls.send_async(call, edge)
                     continue
                 if group.decided:
                     break
-                tolerated = edge.optional and not strict
-                branch = Process(partial(group.answered, tolerated, strict))
+                tolerated = edge.optional or tolerant
+                branch = Process(partial(group.answered, tolerated))
                 branches.append(branch)
                 branch.start(via(call, branch, edge))
             if not group.decided:
@@ -220,7 +178,7 @@ class Plans:
             return None
         standing_in = [e for e in node.edges if e.fallback] if edge is None else edge.fallbacks
         failure = yield from self._fall_back(call, process, standing_in, failure)
-        return None if failure is IGNORED or (edge is not None and edge.optional) else failure
+        return None if edge is not None and edge.optional else failure
 
     # --- cache
 
@@ -247,23 +205,73 @@ class Plans:
 
     # --- breaker
 
-    def _breaker(self, call: Call, process: Process) -> Steps:
+    def _guarded(self, call: Call, process: Process, edge: Edge) -> Steps:
+        """One call over a primary edge of a breaker, if its state lets it through."""
         breaker = call.node.breaker
         ticket = breaker.ask()
         if ticket is None:
-            return (yield from self.all(call, process, call.node.groups, self._refused, refused=True))
+            failure = Failure("breaker_open", call.node.id)
+            return (yield from self._fall_back(call, process, edge.fallbacks, failure))
         finished = False
         try:
-            via = partial(self.edge_call, record=partial(breaker.record, ticket))
-            failure = yield from self.all(call, process, call.node.groups, via)
+            failure = yield from self.edge_call(call, process, edge, partial(breaker.record, ticket))
             finished = True
             return failure
         finally:
             breaker.leave(ticket, finished)
 
-    def _refused(self, call: Call, process: Process, edge: Edge) -> Steps:
-        failure = Failure("breaker_open", call.node.id)
-        return (yield from self._fall_back(call, process, edge.fallbacks, failure))
+    # --- hedge
+
+    def _hedge(self, call: Call, process: Process) -> Steps:
+        """One call over the first edge; the second copy of an attempt goes over the next, if there is one."""
+        node = call.node
+        edges = [edge for edge in node.ordinary if edge.serves(call.request)]
+        if not edges:
+            return None
+        if edges[0].is_async:
+            self.calls.send_async(call, edges[0])
+            return None
+        edges = [edge for edge in edges if not edge.is_async][:2]
+        node.first_attempt(self.clock.now)
+        attempts = 1
+        while True:
+            failure, edge = yield from self._copies(call, process, edges[0], edges[-1])
+            if not self._again(node, failure, attempts, edges[0].retries):
+                break
+            yield from self._pause(call, process, attempts)
+            attempts += 1
+        if failure is None:
+            return None
+        failure = yield from self._fall_back(call, process, edge.fallbacks, failure)
+        return None if edge.optional else failure
+
+    def _copies(
+        self, call: Call, process: Process, first: Edge, second: Edge
+    ) -> Generator[None, object, tuple[Outcome, Edge]]:
+        """An attempt of a hedge: the second copy follows after `hedge_ms` unless the first one is back.
+
+        Returns the outcome and the edge it came over, that of the copy that failed last.
+        """
+        sent = []
+
+        def send(edge: Edge) -> None:
+            def answered(failure: Outcome) -> None:
+                process.step((failure, edge))
+
+            sent.append(self.calls.send(call, edge, answered, edge.timeout, process))
+
+        send(first)
+        wait = call.node.settings["hedge_ms"] / 1e3
+        timer = self.clock.deadline(wait, send, second) if wait > 0 else send(second)
+        try:
+            while True:
+                outcome = yield
+                if outcome[0] is None or not any(copy.open for copy in sent):
+                    return outcome
+        finally:
+            self.clock.cancel(timer)
+            for copy in sent:
+                self.calls.give_up(copy)
 
     # --- loop
 
@@ -284,14 +292,27 @@ class Plans:
                 continue
             every = settings["checkpoint_every"]
             if every and step % every == 0 and node.checkpoint_groups:
-                sent = call.sent
-                failure = yield from self.all(call, process, node.checkpoint_groups, strict=True)
-                if call.sent > sent:
-                    may_resume = failure is None
+                written, failed = yield from self._save(call, process)
+                if written:
+                    may_resume = not failed
                     if may_resume:
                         saved = step
             step += 1
         return None
+
+    def _save(self, call: Call, process: Process) -> Generator[None, object, tuple[bool, bool]]:
+        """Writes a checkpoint over every edge for it: whether anything was sent, and whether one failed."""
+        failures: list[Failure] = []
+
+        def write(call: Call, process: Process, edge: Edge) -> Steps:
+            failure = yield from self.edge_call(call, process, edge)
+            if failure is not None:
+                failures.append(failure)
+            return failure
+
+        sent = call.sent
+        yield from self.all(call, process, call.node.checkpoint_groups, write, tolerant=True)
+        return call.sent > sent, bool(failures)
 
     def _steps_of_task(self, node: Caller) -> int:
         mean = node.settings["steps"]
@@ -358,20 +379,16 @@ class _Group:
         self.decided = number == 0
         self.waited_for = False
 
-    def answered(self, tolerated: bool, strict: bool, failure: Outcome) -> None:
+    def answered(self, tolerated: bool, failure: Outcome) -> None:
         self.open -= 1
         if failure is None:
             self.successes += 1
             self.decided = self.successes >= self.need
-        elif not tolerated and (strict or failure is not IGNORED):
-            if self.successes + self.open < self.need:
-                self.failure = failure
-                self.decided = True
+        elif not tolerated and self.successes + self.open < self.need:
+            self.failure = failure
+            self.decided = True
         # Only tolerated failures are missing: nothing has failed the caller.
         self.decided = self.decided or self.open == 0
         if self.decided and self.waited_for:
             self.waited_for = False
             self.process.step(None)
-
-
-__all__ = ["IGNORED", "Plans"]

@@ -92,7 +92,6 @@ class MessageQueue:
         self.subscriptions = [Subscription(edges, settings["partitions"]) for edges in shares]
         self.subscription_of = {edge: sub for sub in self.subscriptions for edge in sub.edges}
         self.backlog = 0
-        self.in_work = 0
         self._sequence = 0
 
     def oldest(self) -> float | None:
@@ -101,13 +100,13 @@ class MessageQueue:
 
     def publish(self, call: Call) -> Failure | None:
         """Takes a message in as its producer's call ends: None acknowledges it."""
-        if self.capacity and self.backlog + self.in_work >= self.capacity:
+        if self.capacity and self.backlog >= self.capacity:
             return Failure("full", self.node.id)
         for sub in self.subscriptions:
             if self.copies and not sub.edges[0].serves(call.request):
                 continue
             self._sequence += 1
-            sub.put(Message(call.request, call.depth, self.clock.now, call.request.counted, self._sequence))
+            sub.put(Message(call.request, call.depth, self.clock.now, call.counted, self._sequence))
             self.backlog += 1
         self.clock.after(0.0, self.offer)
         return None
@@ -141,7 +140,6 @@ class MessageQueue:
             return False
         sub.turn = (sub.edges.index(edge) + 1) % len(sub.edges)
         self.backlog -= 1
-        self.in_work += 1
         message.receives += 1
         attempt = self.calls.send(
             None,
@@ -156,7 +154,6 @@ class MessageQueue:
         return True
 
     def _outcome(self, sub: Subscription, message: Message, pulled: float, failure: Failure | None) -> None:
-        self.in_work -= 1
         if failure is not None and (not self.max_receives or message.receives < self.max_receives):
             self._back(sub, message, pulled)
             return
@@ -191,19 +188,11 @@ class MessageQueue:
             visible(None)
 
     def _set_aside(self, message: Message) -> None:
+        """Delivered often enough: over to the dead letters, or lost.  Nobody waits for the answer."""
         edge = next((edge for edge in self.node.dead_letters if edge.serves(message.request)), None)
-
-        def stored(failure: Failure | None) -> None:
-            if failure is not None:
-                self._lose(message)
-
-        if edge is None:
-            self._lose(message)
-        else:
-            self.calls.send(None, edge, stored, request=message.request, depth=message.depth + 1)
-
-    def _lose(self, message: Message) -> None:
-        if message.counted:
+        if edge is not None:
+            self.calls.send(None, edge, lambda _: None, request=message.request, depth=message.depth + 1)
+        elif message.counted:
             message.request.source.totals.lost += 1
 
 
