@@ -184,7 +184,7 @@ def cpu_plan(w, i, n):
     if n.cpu_n == 0:
         n.cpu_v = 0.0
         return
-    cores = n.vcpu * n.live
+    cores = n.vcpu * (n.live + n.draining)
     if cores <= 0.0:
         return
     rate = 1.0 if n.cpu_n <= cores else cores / n.cpu_n
@@ -378,7 +378,7 @@ def deliver(w, c):
             release(w, c)
         return
     a.t_arr = w.now
-    a.counted = w.now >= w.warmup and w.now <= w.duration
+    a.counted = w.now >= w.warmup and w.now <= w.duration + L.SLACK
     a.admitted = 0
     n.in_flight += 1
     tally(w, i, a.counted, 0)
@@ -560,6 +560,7 @@ def end_call(w, c, ok, reason, origin):
     if s.state == L.I_DRAINING:
         n.drain_busy -= 1
         if s.busy == 0:
+            cpu_touch(w, n)
             s.state = L.I_OFF
             n.draining -= 1
     a.ok = ok

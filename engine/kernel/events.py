@@ -145,9 +145,10 @@ def lane_next(w, ln):
 
 @inlined
 def soon(w, kind, ident, gen):
-    """What follows at this very instant, after what was put before it."""
+    """Schedules a normal event for this very instant: no heap is needed to keep these in order."""
     e = agenda(w, (w.agenda_head + w.agenda_n) & w.agenda_mask)
     w.agenda_n += 1
-    e.key = kind
+    e.key = NORMAL | (w.seq << 6) | kind
+    w.seq += 1
     e.id = ident
     e.gen = gen

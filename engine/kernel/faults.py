@@ -398,14 +398,16 @@ def before_change(w, i):
 
 @kernel
 def after_change(w, i, what):
-    """Settings of node i have been changed; what: bit 0 its `instances`, bit 1 something a clock of it runs by."""
+    """Settings of node i have been changed; what: bit 0 its `instances`, bits 1 to 3 what a clock of it runs by."""
     n = node(w, i)
     if what & 2:  # what was planned under the old setting is dropped
         n.scale_gen += 1
-        n.hazard_gen += 1
-        n.health_gen += 1
         n.scale_runs = 0
+    if what & 4:
+        n.hazard_gen += 1
         n.hazard_runs = 0
+    if what & 8:
+        n.health_gen += 1
         n.health_runs = 0
     if what & 1:
         resize(w, i, np.int64(n.instances), 0.0)

@@ -96,8 +96,8 @@ def dispatch(w, kind, c, gen):
         if kind == L.E_DELIVER:
             deliver(w, c)
             return np.int64(-1)
-        if kind == L.E_WORKED:
-            return on_worked(w, c)
+        if kind == L.E_WORKED:  # a call that has crashed at work may still be on its way back
+            return on_worked(w, c) if call(w, c).state == L.S_WORK else np.int64(-1)
         if kind == L.E_ANSWER:
             return on_answer(w, c)
         if kind == L.E_TIMEOUT:
@@ -107,7 +107,8 @@ def dispatch(w, kind, c, gen):
         if kind == L.E_HEDGE:
             plans.on_hedge(w, c)
             return np.int64(-1)
-        plans.on_resume(w, c)
+        if call(w, c).state == L.S_RESUME:
+            plans.on_resume(w, c)
         return np.int64(-1)
     if kind == L.E_CPU:
         if node(w, c).cpu_gen == gen:
@@ -129,7 +130,6 @@ def dispatch(w, kind, c, gen):
             a.state = L.S_CALLING
             end_call(w, c, np.int64(a.ok), np.int64(a.reason), np.int64(a.origin))
     elif kind == L.E_PULL:
-        w.spent = 0
         queues.pull(w, c)
     elif kind == L.E_REDELIVER:
         if call(w, c).gen == gen:
@@ -150,6 +150,17 @@ def dispatch(w, kind, c, gen):
     elif kind == L.E_HAZARD:
         faults.on_hazard(w, c, gen)
     return np.int64(-1)
+
+
+@inlined
+def overtaken(w):
+    """Whether something planned for this instant was scheduled before the head of the agenda."""
+    key = agenda(w, w.agenda_head).key
+    if w.heap_n > 0:
+        top = event(w, 0)
+        if top.t <= w.now and top.key < key:
+            return True
+    return w.arrival_t <= w.now and w.arrival_key < key
 
 
 @inlined
@@ -228,11 +239,12 @@ def advance(ws, op, arg, extra):
             w.steps = steps - moved
             return L.ST_EVENTS if steps < moved + L.STUCK else L.ST_STUCK
         steps += 1
-        if w.agenda_n > 0:
+        w.spent = 0
+        if w.agenda_n > 0 and not overtaken(w):
             e = agenda(w, w.agenda_head)
             w.agenda_head = (w.agenda_head + 1) & w.agenda_mask
             w.agenda_n -= 1
-            kind = e.key
+            kind = e.key & KIND
             c = np.int64(e.id)
             gen = np.int64(e.gen)
         else:

@@ -114,7 +114,7 @@ def cpu_touch(w, n):
     dt = w.now - n.cpu_last
     if dt <= 0.0:
         return
-    cores = n.vcpu * n.live
+    cores = n.vcpu * (n.live + n.draining)
     share = 0.0
     if n.cpu_n > 0 and cores > 0.0:
         run = n.cpu_n if n.cpu_n < cores else cores

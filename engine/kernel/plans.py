@@ -67,7 +67,7 @@ def on_hedge(w, c):
         d = send(w, p, x, np.int64(a.base), np.int64(a.attempt))
         limit = edge(w, a.edge).timeout_s
         if limit > 0.0:  # the two are one attempt, which began with the first
-            t = w.now - n.hedge_s + limit + L.SLACK
+            t = max(w.now, w.now - n.hedge_s + limit + L.SLACK)
             schedule(w, t, L.C_TIMEOUT, L.E_TIMEOUT, d, call(w, d).gen)
 
 
@@ -212,7 +212,6 @@ def carry_on(w, p):
     a = call(w, p)
     i = np.int64(a.node)
     n = node(w, i)
-    w.spent = 0
     if n.simple:
         if a.pos == 0 and a.left < 0:
             a.pos = 1
@@ -394,10 +393,10 @@ def on_resume(w, p):
 
 
 @kernel
-def call_failed(w, p, base, reason, where):
+def call_failed(w, p, base, x, reason, where):
     """A call of p has failed for good (retries and fallbacks spent). Returns p to advance, or -1."""
     b = call(w, p)
-    forgiven = base >= 0 and edge(w, base).optional != 0
+    forgiven = (base >= 0 and edge(w, base).optional != 0) or (x >= 0 and edge(w, x).optional != 0)
     if b.phase == 1:
         b.write_failed = 1
         forgiven = True
@@ -530,7 +529,7 @@ def settle(w, c, timed_out):
         if n.budget > 0.0:
             budget_first(w, n)
         return np.int64(-1)
-    return call_failed(w, p, base, reason, where)
+    return call_failed(w, p, base, x, reason, where)
 
 
 @kernel

@@ -122,7 +122,6 @@ def offer(w, i, at):
     n = node(w, i)
     if n.live == 0:
         return
-    w.spent = 0
     s = sub(w, at)
     while s.head >= 0 and s.blocked == 0:
         x = np.int64(-1)

@@ -129,9 +129,10 @@ def first_arrival(w):
 @inlined
 def arrive_at(w, k, s, t):
     """Source k's next arrival is at t; after its stop, never."""
+    if t > w.now or s.next_t != w.now:  # all of one batch arrive before what follows from the first
+        s.next_key = NORMAL | (w.seq << 6) | L.E_ARRIVE
+        w.seq += 1
     s.next_t = min(t, s.stop) if t <= s.stop + L.SLACK else math.inf
-    s.next_key = NORMAL | (w.seq << 6) | L.E_ARRIVE
-    w.seq += 1
     if w.sources == 1:
         w.arrival_t = s.next_t
         w.arrival_key = s.next_key

@@ -264,16 +264,18 @@ def lower(
         "level": np.array(levels or [0], np.int32),
         "tick": np.zeros(max(1, 2 * ticks), np.int32),
         "zig": rng.tables(),
-        "when": np.array(p.marks),
+        # The warm-up's mark comes before what happens at its instant, since that counts already.
+        "when": np.array(
+            [np.nextafter(t, -1.0) if t == min(design.warmup_s, duration) else t for t in p.marks]
+        ),
     }
     arrays["sub"]["n"] = 0
     arrays["sub"]["blocked"] = 0
     sim = np.zeros(1, L.SIM)
     w = sim[0]
-    w["duration"], w["warmup"] = duration + L.SLACK, min(design.warmup_s, duration) - L.SLACK
+    w["duration"], w["warmup"] = duration, min(design.warmup_s, duration) - L.SLACK
     w["end"] = duration + (design.drain_s if until_s is None or until_s >= design.duration_s else 0.0)
-    # The first mark comes before what happens at its instant: what counts from the warm-up on counts there too.
-    w["next_frame"], w["next_mark"] = L.FRAME_S, np.nextafter(p.marks[0], -1.0)
+    w["next_frame"], w["next_mark"] = L.FRAME_S, arrays["when"][0]
     w["seq"] = 1
     w["arrival_t"] = math.inf
     w["free"] = -1

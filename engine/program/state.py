@@ -123,7 +123,8 @@ class State:
         new = np.zeros(room, L.FILL)
         new["call"] = -1
         for entry in old:
-            at = int(np.int64(mix.py_func(entry["key"], entry["node"]))) & (room - 1)
+            with np.errstate(over="ignore"):  # a hash wraps around
+                at = int(np.int64(mix.py_func(entry["key"], entry["node"]))) & (room - 1)
             while new[at]["call"] >= 0:
                 at = (at + 1) & (room - 1)
             new[at] = entry

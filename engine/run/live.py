@@ -29,7 +29,15 @@ BATCH_PLAN = RATE_PLAN | {"batch", "every_s", "at_s", "start_s", "stop_s"}
 USERS_PLAN = {"users", "start_s", "stop_s"}
 
 # What a component's clocks run by: the autoscaler's, the health checks', the crashes' by overload.
-CLOCKS = {"scale_on", "scale_every_s", "interval_s", "crash_rate", "cpu_ms", "instances", "scale_max"}
+CLOCKS = {
+    "scale_on": 2,
+    "scale_every_s": 2,
+    "crash_rate": 4,
+    "cpu_ms": 4,
+    "instances": 4,
+    "scale_max": 4,
+    "interval_s": 8,
+}
 
 
 class RestartNeeded(DesignError):
@@ -62,7 +70,7 @@ def set_value(sim: Simulation, target: str, setting: str, value: object) -> Prog
     _refuse_node(sim.state.node[i], node, s, old, setting)
     sim._call(L.OP_TOUCH, i)
     resized = _set_node(program, sim.state, i, s, old, setting)
-    sim._call(L.OP_APPLY, i, int(resized) + 2 * (setting in CLOCKS))
+    sim._call(L.OP_APPLY, i, int(resized) + CLOCKS.get(setting, 0))
     return program
 
 

@@ -59,7 +59,7 @@ class View:
             r["busy_int"] += (r["busy"] - r["drain_busy"]) * (self.now - r["busy_last"])
             r["queue_int"] += r["qlen"] * (self.now - r["queue_last"])
             r["cap_int"] += r["slots"].astype(float) * r["live"] * (self.now - r["cap_last"])
-            cores = r["vcpu"] * r["live"]
+            cores = r["vcpu"] * (r["live"] + r["draining"])
             dt = np.where(r["vcpu"] > 0, self.now - r["cpu_last"], 0.0)
             r["cpu_int"] += np.minimum(r["cpu_n"], cores) * dt
             r["cpu_cap_int"] += cores * dt
@@ -169,7 +169,6 @@ def _node(v: View, i: int) -> dict:
         "p99_ms": _ms(percentile(hist, 0.99)),
         "retries": int(b["retries_sent"] - a["retries_sent"]),
         "crashes": int(b["crashes"] - a["crashes"]),
-        "abandoned": int(b["abandoned"] - a["abandoned"]),
         "backlog": int(b["backlog"]) if r["plan"] == L.P_QUEUE else None,
         "backlog_age_s": min(last, v.now) - since if r["plan"] == L.P_QUEUE and since >= 0 else None,
     }
