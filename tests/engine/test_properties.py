@@ -157,6 +157,18 @@ def test_a_fork_that_changes_nothing_equals_the_original(made, share):
     assert fork.summary() == run.summary() == again.summary()
 
 
+@examples(40)
+@given(designs(), st.sampled_from([0.1, 0.4, 0.9]))
+def test_a_run_cut_short_is_the_beginning_of_the_whole(made, share):
+    until = round(share * made.duration_s, 1)
+    whole, cut = Simulation(show(made)), Simulation(made, until_s=until)
+    for run in (whole, cut):
+        run.advance(until, max_events=MOST_EVENTS)
+    a, b = whole.frames(), cut.frames()
+    for one, other in ((a.calls, b.calls), (a.nodes, b.nodes), (a.edges, b.edges), (a.began, b.began)):
+        assert one[: len(b) - 1].tobytes() == other[: len(b) - 1].tobytes()
+
+
 @examples(30)
 @given(designs(most=6), designs(most=6))
 def test_runs_in_one_process_do_not_touch_each_other(one, two):
