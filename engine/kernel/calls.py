@@ -10,6 +10,7 @@ from engine.kernel import rng
 from engine.kernel.events import NORMAL, TIMEOUT, lane_put, later, soon
 from engine.kernel.memory import call, edge, fill, inlined, inst, kernel, level, node
 from engine.kernel.metrics import cpu_touch, observe, observe_wait, tally, touch, touch_queue
+from engine.kernel.windows import visit_ended
 from engine.program import layout as L
 
 ROOT = -2  # `parent` of a request; -1: nobody waits for this call
@@ -32,6 +33,7 @@ def alloc(w):
     a.q_prev = -1
     a.q_next = -1
     a.epoch = -1
+    a.ticket = -2
     a.fill = 0
     a.pulled = 0
     a.ok = 0
@@ -524,10 +526,6 @@ def give_up_kids(w, p):
     b = call(w, p)
     while b.kid_head >= 0:
         c = np.int64(b.kid_head)
-        a = call(w, c)
-        n = node(w, b.node)
-        if n.plan == L.P_BREAKER and n.br_state == L.B_HALF and a.epoch == n.br_epoch:
-            n.br_let -= 1
         detach(w, c)
         abandon(w, c)
 
@@ -563,6 +561,10 @@ def end_call(w, c, ok, reason, origin):
             cpu_touch(w, n)
             s.state = L.I_OFF
             n.draining -= 1
+    if n.plan == L.P_BREAKER and a.ticket >= 0:
+        visit_ended(
+            w, n, np.int64(a.ticket), ok, reason == L.R_CANCELLED or (reason == L.R_CRASHED and origin == i)
+        )
     a.ok = ok
     a.reason = reason
     a.origin = origin

@@ -30,6 +30,7 @@ from engine.kernel.windows import breaker_outcome, budget_allows, budget_first, 
 from engine.program import layout as L
 
 GIVEN_UP = 32000  # an attempt number beyond every retry
+NOT_ASKED = -2  # a breaker's ticket before its first call
 
 
 # --- one of ---
@@ -93,15 +94,16 @@ def send_hedged(w, n, p, attempt):
 def launch(w, i, n, p, x):
     """One call the plan asks for, through the component's own breaker where it has one."""
     if n.plan == L.P_BREAKER:
-        epoch = let_through(w, i, n)
-        if epoch < 0:
+        a = call(w, p)
+        if a.ticket == NOT_ASKED:  # once a visit, whatever it calls
+            a.ticket = let_through(w, i, n)
+            if a.ticket >= 0 and n.br_state == L.B_HALF:
+                later(w, w.now + n.window_s + L.SLACK, L.E_PROBE, p, a.gen)
+        if a.ticket < 0:
             refused(w, p, x, GIVEN_UP, L.R_BREAKER_OPEN)
             return
         c = send(w, p, x, x, 1)
-        a = call(w, c)
-        a.epoch = epoch
-        if n.br_state == L.B_HALF:
-            later(w, w.now + n.window_s + L.SLACK, L.E_PROBE, c, a.gen)
+        call(w, c).epoch = a.ticket
     else:
         send(w, p, x, x, 1)
     if n.budget > 0.0:
@@ -280,6 +282,7 @@ def begin_plan(w, c):
     a.pos = 0
     a.left = -1
     a.phase = 0
+    a.ticket = NOT_ASKED
     if n.plan == L.P_ALL or n.plan == L.P_BREAKER:
         return c
     if n.plan == L.P_ONE_OF:
@@ -448,11 +451,7 @@ def retry(w, i, n, p, x, base, attempt, epoch):
             return p
     else:
         c = send(w, p, x, base, attempt)
-        if epoch >= 0:
-            a = call(w, c)
-            a.epoch = epoch
-            if n.br_state == L.B_HALF and epoch == n.br_epoch:
-                later(w, w.now + n.window_s + L.SLACK, L.E_PROBE, c, a.gen)
+        call(w, c).epoch = epoch
     return np.int64(-1)
 
 
@@ -554,9 +553,7 @@ def on_retry(w, c):
 
 @kernel
 def on_probe(w, c):
-    """A breaker's trial call has not been answered within the window: it counts as failed."""
+    """A breaker's trial visit has not been answered within the window: it counts as failed."""
     a = call(w, c)
-    if a.parent >= 0:
-        n = node(w, call(w, a.parent).node)
-        if n.br_state == L.B_HALF and a.epoch == n.br_epoch:
-            breaker_outcome(w, n, np.int64(a.epoch), False)
+    if a.state == L.S_CALLING and a.ticket >= 0:
+        breaker_outcome(w, node(w, a.node), np.int64(a.ticket), False)

@@ -49,12 +49,6 @@ def breaker_outcome(w, n, epoch, ok):
     if n.br_state == L.B_HALF:
         if not ok:
             breaker_trip(w, n)
-        else:
-            n.br_ok += 1
-            if n.br_ok >= n.probes:
-                n.br_state = L.B_CLOSED
-                n.br_epoch += 1
-                breaker_clear(w, n)
         return
     if n.br_state != L.B_CLOSED:
         return
@@ -67,6 +61,22 @@ def breaker_outcome(w, n, epoch, ok):
         n.br_fail += 1
     if n.br_fail > 0 and n.br_total >= n.min_calls and n.br_fail >= n.failure_rate * n.br_total:
         breaker_trip(w, n)
+
+
+@kernel
+def visit_ended(w, n, ticket, ok, own):
+    """A visit of a half-open breaker has ended: a success is a probe passed; one that was cancelled or crashed (`own`)
+    makes room for another."""
+    if n.br_state != L.B_HALF or ticket != n.br_epoch:
+        return
+    if ok:
+        n.br_ok += 1
+        if n.br_ok >= n.probes:
+            n.br_state = L.B_CLOSED
+            n.br_epoch += 1
+            breaker_clear(w, n)
+    elif own:
+        n.br_let -= 1
 
 
 @kernel

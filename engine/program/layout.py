@@ -273,7 +273,7 @@ i4 sib_prev sib_next kid_head kid_tail q_prev q_next
 i4 inst origin epoch
 i4 pos left open good need            # place in the plan; parallel group: open, succeeded, needed
 i4 steps step saved
-i4 resumes receives                   # receives: deliveries of a message
+i4 resumes receives ticket            # receives: deliveries of a message; ticket: what its own breaker said
 i2 attempt tries
 i1 state reason ok cls counted admitted depth mode phase written write_failed write_any fill pulled
 i2 prio src                            # src: the source its request came from

@@ -339,7 +339,8 @@ def source_fields(p: Program, s: dict, duration: float) -> tuple[dict[str, objec
         mode = L.T_BATCH
         start = max(start, float(s["at_s"]))
     else:
-        segments, period, start, stop = pieces(s, duration)
+        # A run cut short is the beginning of the whole one: its shapes know the design's own end.
+        segments, period, start, stop = pieces(s, p.design.duration_s)
     fields = {
         "mode": mode,
         "even": s["arrivals"] == "even",

@@ -169,6 +169,7 @@ def _node(v: View, i: int) -> dict:
         "p99_ms": _ms(percentile(hist, 0.99)),
         "retries": int(b["retries_sent"] - a["retries_sent"]),
         "crashes": int(b["crashes"] - a["crashes"]),
+        "abandoned": int(b["abandoned"] - a["abandoned"]),
         "backlog": int(b["backlog"]) if r["plan"] == L.P_QUEUE else None,
         "backlog_age_s": min(last, v.now) - since if r["plan"] == L.P_QUEUE and since >= 0 else None,
     }
