@@ -14,13 +14,14 @@ CLOSED, OPEN, HALF_OPEN = "closed", "open", "half_open"
 class Ticket:
     """A call that was let through, in the state of that moment.  `answered`: it has had an outcome."""
 
-    __slots__ = ("answered", "epoch", "gone", "probe")
+    __slots__ = ("answered", "epoch", "gone", "limit", "probe")
 
     def __init__(self, epoch: int, probe: bool) -> None:
         self.epoch = epoch
         self.probe = probe
         self.answered = False
         self.gone = False
+        self.limit: list | None = None
 
 
 class Breaker:
@@ -59,9 +60,13 @@ class Breaker:
         if self._let_through >= self.probes:
             return None
         self._let_through += 1
-        ticket = Ticket(self._epoch, probe=True)
-        self.clock.deadline(self.window, self._never_answered, ticket)
-        return ticket
+        return Ticket(self._epoch, probe=True)
+
+    def sent(self, ticket: Ticket) -> None:
+        """An attempt sets off: a probe's must be answered within the window."""
+        if ticket.probe:
+            self.clock.cancel(ticket.limit)
+            ticket.limit = self.clock.deadline(self.window, self._never_answered, ticket)
 
     def record(self, ticket: Ticket, success: bool) -> None:
         """The outcome of one call over a primary edge."""

@@ -105,9 +105,6 @@ class Calls:
         self._close(attempt)
         call = attempt.call
         if not call.node.cancel:
-            call.abandoned = call.state != ENDED
-            if call.counted and call.state in (WAITING, WORKING):
-                call.node.metrics.abandoned += 1
             return
         if call.state == TRAVELLING:
             call.state = NEVER
@@ -141,8 +138,6 @@ class Calls:
         instance = node.free_instance()
         if instance is None and node.n_waiting >= node.room:
             return self._refuse(call, node.full_reason)
-        if call.abandoned and call.counted:
-            node.metrics.abandoned += 1
         if instance is not None:
             return self._start(call, instance)
         call.state = WAITING
@@ -160,7 +155,7 @@ class Calls:
             return "rate_limited"
         if node.shed_above:
             limit = node.shed_limit(call.request.priority)
-            if limit and node.n_working + node.n_waiting >= limit:
+            if node.n_working + node.n_waiting >= limit:
                 return "shed"
         return None
 
@@ -190,7 +185,7 @@ class Calls:
         instance.busy += 1
         instance.calls[call] = None
         node.n_working += 1
-        node.busy.set(now, node.n_working)
+        node.refresh_busy(now)
         if call.counted:
             node.metrics.waits.append(now - call.arrived)
         own = max(node.draw_time(), node.cpu_work)
@@ -249,7 +244,7 @@ class Calls:
         instance.busy -= 1
         del instance.calls[call]
         node.n_working -= 1
-        node.busy.set(self.clock.now, node.n_working)
+        node.refresh_busy(self.clock.now)
         if instance.draining and not instance.busy:
             node.instances.remove(instance)
             node.refresh_capacity(self.clock.now)

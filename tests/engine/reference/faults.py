@@ -62,7 +62,7 @@ class Faults:
     def _slow(self, node: Node, fault):
         return _listed(node.slow, fault.amount)
 
-    def _errors(self, node: Node, fault):
+    def _errors(self, node: Node | Source, fault):
         return _listed(node.errors, fault.amount)
 
     def _cut(self, edge, fault):
@@ -78,9 +78,9 @@ class Faults:
     def _latency(self, edge, fault):
         return _listed(edge.added_latency, fault.amount / 1e3)
 
-    def _quota(self, node: Node, fault):
+    def _quota(self, node: Node | Source, fault):
         def apply() -> None:
-            if node.quota is not None:
+            if not node.is_source and node.quota is not None:
                 factor = 1.0
                 for each in node.quota_factors:
                     factor *= each

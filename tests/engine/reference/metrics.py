@@ -52,7 +52,6 @@ class NodeMetrics:
         self.sojourns: list[float] = []
         self.retries = 0
         self.crashes = 0
-        self.abandoned = 0
         self.queue_max = 0
 
     def summary(self) -> dict[str, object]:
@@ -72,7 +71,6 @@ class NodeMetrics:
             "p99_ms": _milliseconds(nearest_rank(ordered, 0.99)),
             "retries": self.retries,
             "crashes": self.crashes,
-            "abandoned": self.abandoned,
         }
 
 

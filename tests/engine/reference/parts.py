@@ -46,7 +46,7 @@ class Call:
     """One visit of a component.  `open` holds the attempts it waits for, in the order sent."""
 
     __slots__ = (
-        "abandoned", "arrived", "attempt", "counted", "delivery", "depth", "edge", "failure", "instance", "job", "node",
+        "arrived", "attempt", "counted", "delivery", "depth", "edge", "failure", "instance", "job", "node",
         "open", "process", "request", "sent", "started", "state", "timer",
     )  # fmt: skip
 
@@ -58,7 +58,7 @@ class Call:
         self.attempt: Attempt | None = None
         self.state = TRAVELLING
         self.arrived = self.started = 0.0
-        self.counted = self.delivery = self.abandoned = False
+        self.counted = self.delivery = False
         self.instance: Instance | None = None
         self.failure: Failure | None = None
         self.process: Process | None = None
@@ -249,6 +249,8 @@ class Source(Caller):
         self.plan = "source"
         self.priority = int(settings["priority"])
         self.down = 0
+        self.errors: list[float] = []
+        self.quota_factors: list[float] = []
         self.running: dict[Call, None] = {}
         self.factors: list[float] = []
 
@@ -269,7 +271,7 @@ class Node(Caller):
         self.room = int(settings["queue"])
         self.full_reason = "rejected"
         if plan == "bulkhead":
-            self.slots = int(settings["max_in_flight"])
+            self.slots = int(settings["max_in_flight"]) or self.slots
             self.full_reason = "full"
         self.configured = int(settings["instances"])
         self.instances = [Instance(index) for index in range(self.configured)]
@@ -309,11 +311,15 @@ class Node(Caller):
         return self.configured * self.slots if self.slots else 1
 
     def refresh_capacity(self, now: float) -> None:
-        """Follows a change of the instances.  A draining one still has its slots and cores."""
+        """Follows a change of the instances.  A draining one still has its cores; its slots count no more."""
         self.live = [instance for instance in self.instances if instance.serving]
         up = sum(1 for instance in self.instances if instance.up and not instance.booting)
-        self.slot_capacity.set(now, self.slots * up)
+        self.slot_capacity.set(now, self.slots * len(self.live))
         self.cpu.set_cores(self.vcpu * up)
+        self.refresh_busy(now)
+
+    def refresh_busy(self, now: float) -> None:
+        self.busy.set(now, sum(instance.busy for instance in self.live))
 
     def free_instance(self) -> Instance | None:
         """The live instance with the fewest busy slots, if one is free there."""
@@ -328,10 +334,12 @@ class Node(Caller):
             return math.inf if self.live else 0
         return sum(self.slots - instance.busy for instance in self.live)
 
-    def shed_limit(self, priority: int) -> int:
-        """Calls in flight at which a call of this priority is shed; 0 is never."""
+    def shed_limit(self, priority: int) -> float:
+        """Calls in flight at which a call of this priority is shed."""
         limit = self.shed_above
-        return limit[min(priority, len(limit) - 1)] if isinstance(limit, list) else limit
+        if isinstance(limit, list):
+            return limit[min(priority, len(limit) - 1)]
+        return limit or math.inf
 
     # --- draws
 

@@ -36,7 +36,7 @@ class Balancer(Node):
             return min(sorted(two, key=choice.index), key=_load)
         if policy == "weighted":
             weights = [edge.weight for edge in choice]
-            return self.random.choices(choice, weights)[0] if sum(weights) > 0 else None
+            return self.random.choices(choice, weights if sum(weights) > 0 else None)[0]
         return self.random.choice(choice)
 
     def begin_checks(self, clock: Clock) -> None:

@@ -9,13 +9,18 @@ import math
 from collections.abc import Callable, Generator
 from functools import partial
 
+from .breaker import Ticket
 from .calls import Calls
 from .clock import Process
-from .parts import Call, Caller, Edge, Failure
+from .parts import Attempt, Call, Caller, Edge, Failure
 
 Outcome = Failure | None
 Steps = Generator[None, object, Outcome]
 Via = Callable[[Call, Process, Edge], Steps]
+
+
+# The outcome of a call whose last fallback was optional: neither success nor failure.
+FORGIVEN = Failure("", "")
 
 
 class Plans:
@@ -53,22 +58,22 @@ class Plans:
 
     # --- one call over one edge, with retries and fallbacks
 
-    def edge_call(
-        self, call: Call, process: Process, edge: Edge, record: Callable[[bool], None] | None = None
-    ) -> Steps:
-        """One call over an edge; `record` hears how it went after its retries and before any fallback."""
+    def edge_call(self, call: Call, process: Process, edge: Edge, ticket: Ticket | None = None) -> Steps:
+        """One call over an edge.  A breaker's `ticket` hears how it went after its retries, before any fallback."""
         caller = call.node
         caller.first_attempt(self.clock.now)
         attempts = 1
         while True:
+            if ticket is not None:
+                caller.breaker.sent(ticket)
             self.calls.send(call, edge, process.step, edge.timeout, process)
             failure = yield
             if not self._again(caller, failure, attempts, edge.retries):
                 break
             yield from self._pause(call, process, attempts)
             attempts += 1
-        if record is not None:
-            record(failure is None)
+        if ticket is not None:
+            caller.breaker.record(ticket, failure is None)
         if failure is not None and edge.fallbacks:
             failure = yield from self._fall_back(call, process, edge.fallbacks, failure)
         return failure
@@ -86,15 +91,16 @@ class Plans:
             call.node.metrics.retries += 1
 
     def _fall_back(self, call: Call, process: Process, edges: list[Edge], failure: Failure) -> Steps:
+        edges = [edge for edge in edges if edge.serves(call.request)]
         for edge in edges:
-            if not edge.serves(call.request):
-                continue
             if edge.is_async:
                 self.calls.send_async(call, edge)
                 return None
             failure = yield from self.edge_call(call, process, edge)
-            if failure is None:
-                return None
+            if failure is None or failure is FORGIVEN:
+                return failure
+            if edge is edges[-1] and edge.optional:
+                return FORGIVEN
         return failure
 
     # --- all: groups of edges
@@ -118,7 +124,7 @@ class Plans:
                         self.calls.send_async(call, edge)
                         continue
                     failure = yield from via(call, process, edge)
-                    if failure is not None and not (tolerant or edge.optional):
+                    if failure is not None and not (tolerant or edge.optional or failure is FORGIVEN):
                         return failure
             if parallel:
                 failure = yield from self._parallel(call, process, parallel, via, tolerant)
@@ -178,7 +184,7 @@ class Plans:
             return None
         standing_in = [e for e in node.edges if e.fallback] if edge is None else edge.fallbacks
         failure = yield from self._fall_back(call, process, standing_in, failure)
-        return None if edge is not None and edge.optional else failure
+        return None if failure is FORGIVEN or (edge is not None and edge.optional) else failure
 
     # --- cache
 
@@ -214,7 +220,7 @@ class Plans:
             return (yield from self._fall_back(call, process, edge.fallbacks, failure))
         finished = False
         try:
-            failure = yield from self.edge_call(call, process, edge, partial(breaker.record, ticket))
+            failure = yield from self.edge_call(call, process, edge, ticket)
             finished = True
             return failure
         finally:
@@ -243,7 +249,7 @@ class Plans:
         if failure is None:
             return None
         failure = yield from self._fall_back(call, process, edge.fallbacks, failure)
-        return None if edge.optional else failure
+        return None if failure is FORGIVEN or edge.optional else failure
 
     def _copies(
         self, call: Call, process: Process, first: Edge, second: Edge
@@ -252,24 +258,36 @@ class Plans:
 
         Returns the outcome and the edge it came over, that of the copy that failed last.
         """
-        sent = []
+        sent: list[Attempt] = []
 
         def send(edge: Edge) -> None:
             def answered(failure: Outcome) -> None:
                 process.step((failure, edge))
 
-            sent.append(self.calls.send(call, edge, answered, edge.timeout, process))
+            sent.append(self.calls.send(call, edge, answered, owner=process))
+
+        def expire(_: object) -> None:
+            oldest = next(copy for copy in sent if copy.open)
+            failure = Failure("timeout", self.calls.deepest(oldest.call).id)
+            for copy in sent:
+                self.calls.give_up(copy)
+            process.step((failure, sent[-1].edge))
 
         send(first)
         wait = call.node.settings["hedge_ms"] / 1e3
-        timer = self.clock.deadline(wait, send, second) if wait > 0 else send(second)
+        timers = [self.clock.deadline(first.timeout, expire)] if first.timeout > 0 else []
+        if wait > 0:
+            timers.append(self.clock.deadline(wait, send, second))
+        else:
+            send(second)
         try:
             while True:
-                outcome = yield
-                if outcome[0] is None or not any(copy.open for copy in sent):
-                    return outcome
+                failure, edge = yield
+                if failure is None or not any(copy.open for copy in sent):
+                    return failure, edge
         finally:
-            self.clock.cancel(timer)
+            for timer in timers:
+                self.clock.cancel(timer)
             for copy in sent:
                 self.calls.give_up(copy)
 
@@ -384,7 +402,7 @@ class _Group:
         if failure is None:
             self.successes += 1
             self.decided = self.successes >= self.need
-        elif not tolerated and self.successes + self.open < self.need:
+        elif not tolerated and failure is not FORGIVEN and self.successes + self.open < self.need:
             self.failure = failure
             self.decided = True
         # Only tolerated failures are missing: nothing has failed the caller.

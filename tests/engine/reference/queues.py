@@ -27,14 +27,21 @@ class Message:
 
 
 class Subscription:
-    """What waits for some consumers.  `lanes`: one unordered queue, or partitions with one message at a
-    time in work (`blocked` while it is, and while its head waits to be offered again)."""
+    """What waits for some consumers, in lanes.
+
+    An unordered queue has one lane, an ordered one has one for each partition, with one message at a time in work
+    (`blocked` while it is, and while its head waits to be offered again).  Where a consumer takes only reads or
+    writes, each has lanes of its own, so that one never waits behind the other.
+    """
 
     def __init__(self, edges: list[Edge], partitions: int) -> None:
         self.edges = edges
         self.ordered = partitions > 0
-        self.lanes: list[deque[Message]] = [deque() for _ in range(max(1, partitions))]
-        self.blocked = [False] * len(self.lanes)
+        self.by_class = any(edge.only != "any" for edge in edges)
+        self.partitions = max(1, partitions)
+        number = self.partitions * (2 if self.by_class else 1)
+        self.lanes: list[deque[Message]] = [deque() for _ in range(number)]
+        self.blocked = [False] * number
         self.delayed: dict[Message, None] = {}
         self.turn = 0
         self.next_lane = 0
@@ -43,25 +50,19 @@ class Subscription:
         return [message for lane in self.lanes for message in lane] + list(self.delayed)
 
     def put(self, message: Message) -> None:
+        key = 0
         if self.ordered:
             key = message.request.key
             if key is None:
                 key = self.next_lane
                 self.next_lane += 1
-            message.lane = key % len(self.lanes)
+        message.lane = key % self.partitions
+        if self.by_class and message.request.write:
+            message.lane += self.partitions
         self.lanes[message.lane].append(message)
 
     def take(self, edge: Edge) -> Message | None:
         """The oldest message on offer that this consumer takes."""
-        if not self.ordered:
-            lane = self.lanes[0]
-            if lane and edge.serves(lane[0].request):
-                return lane.popleft()
-            for message in lane:
-                if edge.serves(message.request):
-                    lane.remove(message)
-                    return message
-            return None
         heads = [
             lane[0]
             for lane, blocked in zip(self.lanes, self.blocked, strict=True)
@@ -71,7 +72,7 @@ class Subscription:
             return None
         message = min(heads, key=lambda head: head.sequence)
         self.lanes[message.lane].popleft()
-        self.blocked[message.lane] = True
+        self.blocked[message.lane] = self.ordered
         return message
 
 
@@ -179,7 +180,9 @@ class MessageQueue:
                 sub.blocked[message.lane] = False
             else:
                 del sub.delayed[message]
-                sub.lanes[0].append(message)
+                self._sequence += 1
+                message.sequence = self._sequence
+                sub.lanes[message.lane].append(message)
             self.offer()
 
         if wait > 0:

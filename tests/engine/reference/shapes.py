@@ -26,6 +26,8 @@ class Shape:
         self.start = settings["start_s"]
         self.stop = settings["stop_s"] or math.inf
         self._until = min(self.stop, duration)
+        # Without at_s, start_s and stop_s are when a step or a spike begins and ends, and bound nothing.
+        self.bounded = settings["shape"] not in ("step", "spike") or settings["at_s"] > 0
         self._piece = getattr(self, f"_{settings['shape']}")
         if settings["shape"] in ("schedule", "trace"):
             rows = settings["schedule"] if settings["shape"] == "schedule" else _rows(settings["trace_csv"])
@@ -34,12 +36,12 @@ class Shape:
 
     def piece(self, time: float) -> Piece:
         """The piece that begins at `time`."""
-        if time < self.start:
+        if self.bounded and time < self.start:
             return Piece(0.0, 0.0, self.start)
-        if time >= self.stop:
+        if self.bounded and time >= self.stop:
             return Piece(0.0, 0.0, math.inf)
         piece = self._piece(time)
-        return piece._replace(end=min(piece.end, self.stop))
+        return piece._replace(end=min(piece.end, self.stop)) if self.bounded else piece
 
     def time_of(self, begin: float, expected: float, factor: float) -> float:
         """When `expected` arrivals, on average, have come since `begin`; infinity for never."""
@@ -75,13 +77,16 @@ class Shape:
         return Piece(rate + slope * (time - self.start), slope, self._until)
 
     def _step(self, time: float) -> Piece:
-        at = self.settings["at_s"]
+        at = self.settings["at_s"] or self.start
         if time < at:
             return Piece(self.settings["rate"], 0.0, at)
         return Piece(self.settings["rate_to"], 0.0, math.inf)
 
     def _spike(self, time: float) -> Piece:
         rate, at, length = self.settings["rate"], self.settings["at_s"], self.settings["on_s"]
+        if not at:
+            at = self.start
+            length = self.settings["stop_s"] - at if self.settings["stop_s"] else length
         if time < at:
             return Piece(rate, 0.0, at)
         if time < at + length:

@@ -15,6 +15,7 @@ from .plans import Plans
 from .shapes import Shape
 
 MAX_TABLE = 2_000_000
+LEAST_THINKING_S = 1e-3
 
 
 class Keys:
@@ -34,6 +35,13 @@ class Keys:
         if self._sums is None:
             return self.stream.randrange(self.keys)
         return bisect.bisect_right(self._sums, self.stream.random() * self._sums[-1])
+
+
+def _by_chance(mean: float, stream: random.Random) -> int:
+    """Its floor, and one more with the probability of the fraction."""
+    whole = math.floor(mean)
+    part = mean - whole
+    return whole + (1 if part > 0 and stream.random() < part else 0)
 
 
 class OpenLoop:
@@ -104,10 +112,7 @@ class Crowd:
             self.traffic.clock.at(time, self._arrive, number)
 
     def _arrive(self, number: int) -> None:
-        mean = number * self.factor
-        whole = math.floor(mean)
-        part = mean - whole
-        for _ in range(whole + (1 if part > 0 and self.stream.random() < part else 0)):
+        for _ in range(sum(_by_chance(self.factor, self.stream) for _ in range(number))):
             self.traffic.start(self.source)
 
     def set_factor(self, factor: float) -> None:
@@ -135,8 +140,9 @@ class ClosedLoop:
         if self.present > self.wanted:
             self.present -= 1
             return
-        mean = self.source.settings["think_s"]
-        self.clock.after(self.stream.expovariate(1.0) * mean, self._ask)
+        pause = self.stream.expovariate(1.0) * self.source.settings["think_s"]
+        # Without a pause an answer at once would be followed by the next request without time going on.
+        self.clock.after(pause or LEAST_THINKING_S, self._ask)
 
     def _ask(self, _: object) -> None:
         if self.present > self.wanted:
@@ -149,7 +155,7 @@ class ClosedLoop:
             self.traffic.start(self.source)
 
     def set_factor(self, factor: float) -> None:
-        self.wanted = round(self.source.settings["users"] * factor)
+        self.wanted = _by_chance(self.source.settings["users"] * factor, self.stream)
         if self.clock.now >= self.source.settings["start_s"]:
             self._fill()
 
@@ -197,7 +203,19 @@ class Traffic:
         call.state = WORKING
         source.running[call] = None
         call.process = Process(partial(self._answered, call))
+        reason = self._refusal(source)
+        if reason is not None:
+            call.process.alive = False
+            return self._answered(call, Failure(reason, source.id))
         call.process.start(self.plans.request(call, call.process))
+
+    @staticmethod
+    def _refusal(source: Source) -> str | None:
+        """What faults at the source itself do to a request as it begins."""
+        if 0.0 in source.quota_factors:
+            return "throttled"
+        share = 1.0 - math.prod(1.0 - amount for amount in source.errors)
+        return "error" if share > 0 and source.random.random() < share else None
 
     def abort(self, call: Call, failure: Failure) -> None:
         """Ends a request from outside."""
