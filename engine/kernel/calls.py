@@ -513,6 +513,7 @@ def abandon(w, c):
             n.abandoned += 1
     elif s >= L.S_CPU and s <= L.S_FILL:
         if n.cancel:
+            a.gen += 1  # what it had planned for itself, this instant included, does not happen any more
             soon(w, L.E_GIVE_UP, c, a.gen)
         else:
             n.abandoned += 1

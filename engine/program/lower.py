@@ -138,12 +138,19 @@ def lower(
         back = edge_settings[k]["fallback"]
         if back is not None:
             r["fallback"] = edge_index[back]
-    for k in range(len(edges)):
-        edge[k]["on_fail"] = _on_fail(edge[: len(edges)], k)
+    out_of: list[list[int]] = [[] for _ in nodes]
+    into: list[list[int]] = [[] for _ in nodes]
+    for x, e in enumerate(edges):
+        out_of[node_index[e.source]].append(x)
+        into[node_index[e.target]].append(x)
+    backed = edge["fallback"][: len(edges)].tolist()
+    if max(backed, default=-1) >= 0:
+        for k in range(len(edges)):
+            edge[k]["on_fail"] = _on_fail(backed, k)
 
     for k in range(len(nodes)):
         r = node[k]
-        own = [x for x in range(len(edges)) if edge[x]["src"] == k]
+        own = out_of[k]
         for x in own:
             if edge[x]["fallback"] >= 0 and r["fb_any"] < 0:
                 r["fb_any"] = x
@@ -181,9 +188,12 @@ def lower(
     for k in range(len(nodes)):
         r = node[k]
         fed = [
-            x for x in range(len(edges)) if edge[x]["dst"] == k and node[edge[x]["src"]]["plan"] == L.P_QUEUE
-            and edge[x]["fallback"] < 0 and not edge[x]["dead_letter"]
-        ]  # fmt: skip
+            x
+            for x in into[k]
+            if nodes[edge[x]["src"]].plan == "queue"
+            and edge[x]["fallback"] < 0
+            and not edge[x]["dead_letter"]
+        ]
         r["feed_off"], r["feed_n"] = len(adj), len(fed)
         adj += fed
 
@@ -217,8 +227,7 @@ def lower(
     lane["mask"] = LANE_ROOM - 1
     users = int(src["users"].sum())
     most = max(
-        sum(math.ceil(float(edge[x]["calls"])) for x in range(len(edges)) if edge[x]["src"] == k)
-        + int(node[k]["plan_n"])
+        sum(math.ceil(float(edge[x]["calls"])) for x in out_of[k]) + int(node[k]["plan_n"])
         for k in range(len(nodes))
     )
     burst = 512 + 2 * most + int(node["inst_room"].max())
@@ -298,24 +307,23 @@ def is_simple(node: np.void, plan: list[np.void]) -> bool:
     return bool(e["calls"] == 1.0 and not e["parallel"] and not e["async_"] and e["only"] == L.ONLY_ANY)
 
 
-def _on_fail(edge: np.ndarray, x: int) -> int:
-    """The edge tried after edge x has failed: the first that backs x; else the next that backs what x stands in for."""
+def _on_fail(backed: list[int], x: int) -> int:
+    """The edge tried after edge x has failed: the first that backs x; else the next that backs what x stands in for.
+
+    backed: for each edge the edge it stands in for, or -1.
+    """
 
     def backer(of: int, after: int) -> int:
-        for y in range(after + 1, len(edge)):
-            if edge[y]["fallback"] == of:
-                return y
-        return -1
+        try:
+            return backed.index(of, after + 1)
+        except ValueError:
+            return -1
 
     y = backer(x, -1)
-    seen = {x}
-    while y < 0 and edge[x]["fallback"] >= 0:
-        of = int(edge[x]["fallback"])
+    while y < 0 and backed[x] >= 0:
+        of = backed[x]
         y = backer(of, x)
         x = of
-        if x in seen:
-            return -1
-        seen.add(x)
     return y
 
 

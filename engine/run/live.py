@@ -119,7 +119,13 @@ def _set_node(
     `instances`.
     """
     r, node, now = state.node[i], program.design.nodes[i], float(state.sim[0]["now"])
+    had_quota, had_limit = r["quota"] > 0, r["limit"] > 0
     write(r, node_fields(node.plan, s))
+    # A bucket that was not there before starts full.
+    if not had_quota:
+        r["tokens"], r["tokens_t"] = r["quota_burst"], now
+    if not had_limit:
+        r["ltokens"], r["ltokens_t"] = r["limit_burst"], now
     r["tokens"] = min(r["tokens"], r["quota_burst"])
     r["ltokens"] = min(r["ltokens"], r["limit_burst"])
     if node.is_source:
