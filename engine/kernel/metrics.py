@@ -73,7 +73,6 @@ def observe(w, i, v, counted):
         at = 2 * i * L.H_SIZE + b
         set_hist(w, at, hist(w, at) + 1)
         n.soj_sum += v
-        n.soj_n += 1
     at = i * L.H_SIZE + b
     set_whist(w, at, whist(w, at) + 1)
     at = i * (L.H_OCTAVES + 1) + ((b + 63) >> 6)
@@ -85,7 +84,6 @@ def observe(w, i, v, counted):
 def observe_wait(w, i, v):
     n = node(w, i)
     n.wait_sum += v
-    n.wait_n += 1
     at = (2 * i + 1) * L.H_SIZE + bucket(v)
     set_hist(w, at, hist(w, at) + 1)
 

@@ -247,7 +247,6 @@ i4 age_head age_tail
 f8 age_t                              # when its oldest waiting message came, as last looked at; -1: none
 f8 sc_busy sc_cap sc_cpu sc_ccap sc_after
 f8 soj_sum wait_sum
-i8 soj_n wait_n
 f4 w50 w95 w99
 i4 w_n
 """,

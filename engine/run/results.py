@@ -150,7 +150,7 @@ def _node(v: View, i: int) -> dict:
     length = min(last, v.now) - first
     hist = v.hist[2 * i]
     source = r["plan"] == L.P_SOURCE
-    waited = int(r["wait_n"])
+    waited = int(v.hist[2 * i + 1].sum())
     since = float(b["age_t"])
     return {
         "offered": int(counts[0]),
@@ -163,13 +163,12 @@ def _node(v: View, i: int) -> dict:
         "queue_mean": None if source or length <= 0 else float(b["queue_int"] - a["queue_int"]) / length,
         "queue_max": None if source else v.queue_max(i, first, last),
         "wait_mean_ms": _ms(_share(float(r["wait_sum"]), waited)),
-        "mean_ms": _ms(_share(float(r["soj_sum"]), int(r["soj_n"]))),
+        "mean_ms": _ms(_share(float(r["soj_sum"]), int(hist.sum()))),
         "p50_ms": _ms(percentile(hist, 0.50)),
         "p95_ms": _ms(percentile(hist, 0.95)),
         "p99_ms": _ms(percentile(hist, 0.99)),
         "retries": int(b["retries_sent"] - a["retries_sent"]),
         "crashes": int(b["crashes"] - a["crashes"]),
-        "abandoned": int(b["abandoned"] - a["abandoned"]),
         "backlog": int(b["backlog"]) if r["plan"] == L.P_QUEUE else None,
         "backlog_age_s": min(last, v.now) - since if r["plan"] == L.P_QUEUE and since >= 0 else None,
     }
@@ -215,7 +214,7 @@ def digest(program: Program, state: State) -> str:
     v = View(program, state)
     r = v.current()
     for name in (
-        "busy_int cap_int queue_int cpu_int cpu_cap_int soj_sum wait_sum soj_n wait_n retries_sent crashes abandoned "
+        "busy_int cap_int queue_int cpu_int cpu_cap_int soj_sum wait_sum retries_sent crashes abandoned "
         "lost backlog enqueued busy qlen in_flight live"
     ).split():
         h.update(np.ascontiguousarray(r[name]).tobytes())
