@@ -14,14 +14,12 @@ CLOSED, OPEN, HALF_OPEN = "closed", "open", "half_open"
 class Ticket:
     """A call that was let through, in the state of that moment.  `answered`: it has had an outcome."""
 
-    __slots__ = ("answered", "epoch", "gone", "limit", "probe")
+    __slots__ = ("answered", "epoch", "gone")
 
-    def __init__(self, epoch: int, probe: bool) -> None:
+    def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.probe = probe
         self.answered = False
         self.gone = False
-        self.limit: list | None = None
 
 
 class Breaker:
@@ -56,17 +54,13 @@ class Breaker:
                 return None
             self._become(HALF_OPEN)
         if self.state == CLOSED:
-            return Ticket(self._epoch, probe=False)
+            return Ticket(self._epoch)
         if self._let_through >= self.probes:
             return None
         self._let_through += 1
-        return Ticket(self._epoch, probe=True)
-
-    def sent(self, ticket: Ticket) -> None:
-        """An attempt sets off: a probe's must be answered within the window."""
-        if ticket.probe:
-            self.clock.cancel(ticket.limit)
-            ticket.limit = self.clock.deadline(self.window, self._never_answered, ticket)
+        ticket = Ticket(self._epoch)
+        self.clock.deadline(self.window, self._never_answered, ticket)
+        return ticket
 
     def record(self, ticket: Ticket, success: bool) -> None:
         """The outcome of one call over a primary edge."""

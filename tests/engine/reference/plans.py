@@ -30,6 +30,7 @@ class Plans:
         self._by_plan = {
             "one_of": self._one_of,
             "cache": self._cache,
+            "breaker": self._breaker,
             "hedge": self._hedge,
             "loop": self._loop,
         }
@@ -44,11 +45,7 @@ class Plans:
         process = Process(partial(self.calls.finish, call))
         call.process = process
         plan = self._by_plan.get(node.plan)
-        if plan is None:
-            via = self._guarded if node.plan == "breaker" else self.edge_call
-            process.start(self.all(call, process, node.groups, via))
-        else:
-            process.start(plan(call, process))
+        process.start(self.all(call, process, node.groups) if plan is None else plan(call, process))
 
     def number(self, caller: Caller, mean: float) -> int:
         """Its floor, and one more with the probability of the fraction."""
@@ -64,8 +61,6 @@ class Plans:
         caller.first_attempt(self.clock.now)
         attempts = 1
         while True:
-            if ticket is not None:
-                caller.breaker.sent(ticket)
             self.calls.send(call, edge, process.step, edge.timeout, process)
             failure = yield
             if not self._again(caller, failure, attempts, edge.retries):
@@ -211,20 +206,24 @@ class Plans:
 
     # --- breaker
 
-    def _guarded(self, call: Call, process: Process, edge: Edge) -> Steps:
-        """One call over a primary edge of a breaker, if its state lets it through."""
+    def _breaker(self, call: Call, process: Process) -> Steps:
+        """The plan *all* through a switch that is asked once, before the first call."""
         breaker = call.node.breaker
         ticket = breaker.ask()
         if ticket is None:
-            failure = Failure("breaker_open", call.node.id)
-            return (yield from self._fall_back(call, process, edge.fallbacks, failure))
+            return (yield from self.all(call, process, call.node.groups, self._refused))
         finished = False
         try:
-            failure = yield from self.edge_call(call, process, edge, ticket)
+            via = partial(self.edge_call, ticket=ticket)
+            failure = yield from self.all(call, process, call.node.groups, via)
             finished = True
             return failure
         finally:
             breaker.leave(ticket, finished)
+
+    def _refused(self, call: Call, process: Process, edge: Edge) -> Steps:
+        failure = Failure("breaker_open", call.node.id)
+        return (yield from self._fall_back(call, process, edge.fallbacks, failure))
 
     # --- hedge
 
@@ -271,15 +270,17 @@ class Plans:
             failure = Failure("timeout", self.calls.deepest(oldest.call).id)
             for copy in sent:
                 self.calls.give_up(copy)
-            process.step((failure, sent[-1].edge))
+            process.step((failure, first))
 
         send(first)
         wait = call.node.settings["hedge_ms"] / 1e3
-        timers = [self.clock.deadline(first.timeout, expire)] if first.timeout > 0 else []
+        timers = []
         if wait > 0:
             timers.append(self.clock.deadline(wait, send, second))
         else:
             send(second)
+        if first.timeout > 0:
+            timers.append(self.clock.deadline(first.timeout, expire))
         try:
             while True:
                 failure, edge = yield
