@@ -158,10 +158,8 @@ def simulate(
     kernel()
     run = Simulation(design, seed, until_s, history=False)
     started = time.perf_counter()
-    if progress is None:
-        run.advance(run.end_s)
-    else:
-        while not run.advance(run.end_s, max_events=500_000):
+    while not run.advance(run.end_s, max_events=2_000_000):  # in pieces, so that Ctrl-C is heard
+        if progress is not None:
             progress(run.now / run.end_s)
     return run.summary(time.perf_counter() - started)
 
