@@ -155,6 +155,29 @@ def test_a_crashed_source_stops_acting(lab):
         )
 
 
+@pytest.mark.parametrize(("kind", "amount", "reason"), [("errors", 1.0, "error"), ("quota", 0, "throttled")])
+def test_faults_at_a_source_fail_its_requests_as_they_begin(lab, kind, amount, reason):
+    nodes = [herd(7), herd(3, 2.0, "later"), node("s", ms=10)]
+    faults = [fault(kind, 0, 1, "users", amount), fault(kind, 0, 1, "later", amount)]
+    got = lab(design(nodes, ["users->s", "later->s"], faults, duration=3))
+    assert (got.totals.failures, got.totals.failures_by_node) == ({reason: 7}, {"users": 7})
+    assert got["s"].offered == 3
+
+
+@pytest.mark.parametrize("factor", [0, 2.5])
+def test_a_traffic_fault_acts_on_herds_batches_and_users(lab, factor):
+    faults = [fault("traffic", 0.5, 10, "users", factor)]
+    herds = {"shape": "herd", "count": 400, "at_s": 1, "spread_s": 2}
+    assert offered(lab, duration=5, faults=faults, **herds) == close(400 * factor, abs=60)
+    batches = {"shape": "batch", "batch": 40, "every_s": 1}
+    assert offered(lab, duration=4.5, faults=faults, **batches) == close(40 + 160 * factor, abs=40)
+    many = offered(lab, duration=20, warmup=10, users=100, think_s=1)
+    some = offered(
+        lab, duration=20, warmup=10, faults=[fault("traffic", 0.5, 30, "users", factor)], users=100
+    )
+    assert some == close(many * factor, rel=0.15)
+
+
 def test_a_traffic_fault_is_a_factor(lab):
     settings = {"rate": 10, "arrivals": "even", "duration": 20, "stop_s": 19.5}
     assert offered(lab, **settings) == close(195, abs=1)
@@ -249,6 +272,16 @@ def test_scaling_in_drains(lab):
     got = lab(design(nodes, edges, duration=30))
     assert got["s"].succeeded + got["s"].in_flight == 2
     assert got["s"].utilisation == close(60 / (4 * 10 + 2 * 20))
+
+
+def test_scaling_in_does_not_slow_what_still_runs(lab):
+    # Two jobs of 30 s on two cores; at 20 s one instance of the two goes, at 30 s both jobs are done.
+    nodes = [
+        herd(2),
+        scaled("queue", instances=2, slots=1, vcpu=1, cpu_ms=30_000, crash_rate=0, scale_every_s=20),
+    ]
+    got = lab(design(nodes, ["users->s"], duration=40))
+    assert got["s"].mean_ms == close(30_000)
 
 
 def test_a_component_that_is_down_does_not_scale(lab):

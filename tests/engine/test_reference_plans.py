@@ -182,6 +182,21 @@ def test_one_fallback_call_for_each_failed_call(lab):
     assert (got["a"].offered, got["b"].offered, got.totals.mean_ms) == (3, 3, close(30))
 
 
+def test_an_optional_fallback_is_forgiven_too(lab):
+    nodes = [
+        herd(1),
+        node("s"),
+        node("a", ms=10, error_rate=1.0),
+        node("b", ms=20, error_rate=1.0),
+        node("c", ms=40),
+    ]
+    edges = ["users->s", "s->a", edge("s->b", fallback="s->a", optional=True), "s->c"]
+    got = lab(design(nodes, edges, duration=1))
+    assert (got.totals.succeeded, got.totals.mean_ms) == (1, close(70))
+    edges[2] = edge("s->b", fallback="s->a")
+    assert lab(design(nodes, edges, duration=1)).totals.failures_by_node == {"b": 1}
+
+
 # --- one of
 
 
@@ -386,6 +401,16 @@ def test_a_fallback_serves_what_a_breaker_refuses(lab):
     assert got["db"].offered == 15
 
 
+def test_a_breaker_before_two_parallel_calls_closes_again(lab):
+    nodes = [one_by_one(20, 1.0), node("cb", "breaker", min_calls=4, cooldown_s=5)]
+    nodes += [node("a", ms=100), node("b", ms=10)]
+    edges = ["users->cb", edge("cb->a", parallel=True), edge("cb->b", parallel=True)]
+    got = lab(design(nodes, edges, [fault("errors", 0, 8, "a", 1.0)], duration=22))
+    # Good and bad in turn: opens at 2.6; the visit at 8.5 is one probe with both its calls, and closes it.
+    assert got.totals.failures == {"error": 2, "breaker_open": 5}
+    assert got["a"].offered == got["b"].offered == 2 + 13
+
+
 # --- guards
 
 
@@ -440,6 +465,16 @@ def test_a_hedge_waits_for_the_other_copy_when_one_has_failed(lab):
     nodes = [herd(1), node("h", "hedge", hedge_ms=50), node("db", ms=100)]
     got = lab(design(nodes, ["users->h", "h->db"], [fault("errors", 0, 0.12, "db", 1.0)], duration=2))
     assert (got["db"].offered, got.totals.succeeded, got.totals.mean_ms) == (2, 1, close(150))
+
+
+def test_a_hedge_goes_over_its_next_edge_and_its_timeout_covers_both_copies(lab):
+    nodes = [herd(1), node("h", "hedge", hedge_ms=50, timeout_ms=120), node("a", ms=500), node("b", ms=60)]
+    got = lab(design(nodes, ["users->h", "h->a", "h->b"], duration=2))
+    assert (got["a"].offered, got["b"].offered, got.totals.mean_ms) == (1, 1, close(110))
+    nodes[3] = node("b", ms=80)
+    got = lab(design(nodes, ["users->h", "h->a", "h->b"], duration=2))
+    assert (got["h"].failures, got["h"].mean_ms) == ({"timeout": 1}, close(120))
+    assert got.totals.failures_by_node == {"a": 1}
 
 
 # --- loop

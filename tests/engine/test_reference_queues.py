@@ -196,6 +196,29 @@ def test_a_lost_acknowledgement_is_delivered_again(lab):
     assert (got["w"].succeeded, got["q"].backlog) == (2, 0)
 
 
+def test_reads_and_writes_do_not_wait_behind_each_other(lab):
+    nodes = [herd(200, write_share=0.5, keys=20), node("q", "queue", partitions=3), node("r", slots=9, ms=1)]
+    nodes.append(node("w", slots=9, ms=1))
+    edges = ["users->q", edge("q->r", only="read"), edge("q->w", only="write")]
+    got = lab(design(nodes, edges, duration=2))
+    assert (got["r"].offered + got["w"].offered, got["q"].backlog) == (200, 0)
+    assert got["r"].offered == close(100, abs=35)
+    alone = lab(design(nodes, edges[:2], duration=2))
+    assert alone["r"].offered + alone["q"].backlog == 200
+    assert alone["r"].offered == close(100, abs=35)
+
+
+def test_a_consumer_that_refuses_a_message_asks_for_the_next(lab):
+    nodes = [
+        herd(9),
+        node("q", "queue", max_receives=1),
+        node("w", slots=1, ms=10, quota_rpm=60, quota_burst=1),
+    ]
+    got = lab(design(nodes, ["users->q", "q->w"], duration=3))
+    assert (got["w"].offered, got["w"].failures, got["q"].backlog) == (9, {"throttled": 8}, 0)
+    assert got.totals.lost == 8
+
+
 def test_pull_keeps_up(lab):
     nodes = [source(rate=8), node("q", "queue"), node("w", slots=13, exp=1000)]
     got = lab(design(nodes, ["users->q", "q->w"], duration=200))
