@@ -498,7 +498,9 @@ def settle(w, c, timed_out):
             breaker_outcome(w, n, epoch, True)
         return call_succeeded(w, p)
     if b.mode == L.M_HEDGE and b.kid_head >= 0:
-        return np.int64(-1)
+        if not timed_out:
+            return np.int64(-1)
+        give_up_kids(w, p)  # the deadline is the attempt's: both copies are late
     limit = np.int64(n.retries)
     if x >= 0:
         limit = np.int64(edge(w, x).retries)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -290,7 +291,9 @@ def test_ctrl_c_ends_a_long_run(tmp_path):
     text = DESIGN.replace("duration_s = 20", "duration_s = 100000").replace("rate = 50", "rate = 5000")
     long.write_text(text, encoding="utf-8")
     command = [sys.executable, str(ROOT / "main.py"), "run", str(long)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+    # A shell that starts something in the background has it ignore SIGINT; children would inherit that.
+    hear = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hear) as child:
         time.sleep(2.5)
         assert child.poll() is None
         child.send_signal(signal.SIGINT)
