@@ -100,6 +100,7 @@ def test_nothing_is_left_behind(made):
     quiet |= {
         f"{n.id}.shape": "day" for n in made.sources if n.effective()["shape"] in ("ramp", "step", "spike")
     }
+    quiet |= {f"{n.id}.max_receives": 3 for n in made.nodes if n.plan == "queue"}
     run = Simulation(show(made.with_settings(quiet).replace(duration_s=300.0)))
     run.advance(run.end_s, max_events=5 * MOST_EVENTS)
     check_frames(run)
